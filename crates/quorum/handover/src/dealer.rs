@@ -12,6 +12,8 @@ use crate::session_key::{SessionScalar, TAG_LEN, seal};
 pub struct HandoverDealer<S: HandoverScheme> {
     server: ParticipantId,
     polynomial: S::Polynomial,
+    /// Public. It is costly to compute, and stays the same.
+    commitment: S::Commitment,
     ephemeral: SessionScalar,
 }
 
@@ -28,7 +30,9 @@ impl<S: HandoverScheme> HandoverDealer<S> {
         seed: &[u8; 32],
     ) -> Option<Self> {
         let polynomial = S::polynomial(terms, server, share, seed)?;
-        Some(Self { server, polynomial, ephemeral: SessionScalar::new(seed, b"dealer") })
+        let commitment = S::commitment(terms, server, &polynomial);
+        let ephemeral = SessionScalar::new(seed, b"dealer");
+        Some(Self { server, polynomial, commitment, ephemeral })
     }
 
     /// The dealing, when 2f'+1 new servers have registered their keys and until it is committed.
@@ -52,7 +56,7 @@ impl<S: HandoverScheme> HandoverDealer<S> {
         });
         let context = terms.context(HandoverPurpose::EphemeralKey, &[self.server]);
         HandoverDealing {
-            sharing: S::commitment(terms, self.server, &self.polynomial),
+            sharing: self.commitment.clone(),
             ephemeral: self.ephemeral.public(),
             ephemeral_proof: self.ephemeral.prove(&context),
             constant_proof: S::prove_constant(terms, self.server, &self.polynomial),

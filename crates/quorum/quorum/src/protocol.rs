@@ -7,6 +7,7 @@ pub(crate) mod cometbft;
 pub(crate) mod consensus;
 pub mod group;
 pub(crate) mod group_key;
+pub(crate) mod key_sharing;
 pub(crate) mod link;
 pub(crate) mod log_types;
 pub mod policy;

@@ -2,8 +2,8 @@
 //! and the handover of the key to another group of any size up to a limit, with f above 4.
 //! Specified in `docs/protocols/quorum-rsa-polynomial.md`.
 //!
-//! **Library only, experimental.** Nobody outside the project has reviewed the sharing or this
-//! code. The command does not use it. Keys must be products of two safe primes.
+//! **Experimental.** Nobody outside the project has reviewed the sharing or this code. Keys must be
+//! products of two safe primes.
 //!
 //! It promises, if at most f servers of each group are faulty and an agreement log gives all
 //! servers the same entries in the same order (the page has the assumptions of each promise):

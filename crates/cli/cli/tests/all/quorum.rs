@@ -13,5 +13,6 @@ mod pkcs11;
 mod refresh;
 mod replicated_store;
 mod review;
+mod rsa_polynomial;
 mod ssh;
 mod wiping;

@@ -1,13 +1,14 @@
 //! Servers on the hosts of a network, each with a directory of its own.
 
 use std::collections::BTreeMap;
+use std::env;
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::OnceLock;
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -26,6 +27,10 @@ use crate::signers::{REGISTERED, RULE, Signers};
 
 /// The number of servers. The first four have the key.
 pub(crate) const SERVERS: usize = 8;
+
+/// The key of a group, as `sunder quorum init --key` names it.
+const USUAL_KEY: &str = "rsa-2048";
+pub(crate) const POLYNOMIAL_KEY: &str = "rsa-2048-polynomial";
 
 /// The groups.
 pub(crate) const FIRST: [usize; 4] = [1, 2, 3, 4];
@@ -66,6 +71,11 @@ impl Cluster {
         Self::prepared(delay_ms, |_| {})
     }
 
+    /// The same, with a key of this kind.
+    pub(crate) fn with_key(delay_ms: u32, key: &str) -> Self {
+        Self::prepared_with_key(delay_ms, key, |_| {})
+    }
+
     /// The same, with these additional settings of all servers.
     pub(crate) fn with_settings(delay_ms: u32, settings: &str) -> Self {
         Self::prepared(delay_ms, |cluster| {
@@ -80,10 +90,21 @@ impl Cluster {
         fs::write(path, format!("{settings}{config}")).unwrap();
     }
 
-    /// The same, after `prepare` has changed something.
+    /// The same, after `prepare` has changed something. `SUNDER_QUORUM_KEY` is the kind of the key.
     pub(crate) fn prepared(delay_ms: u32, prepare: impl FnOnce(&mut Self)) -> Self {
+        let key = env::var("SUNDER_QUORUM_KEY").unwrap_or_else(|_| USUAL_KEY.into());
+        Self::prepared_with_key(delay_ms, &key, prepare)
+    }
+
+    /// The same, with a key of this kind.
+    pub(crate) fn prepared_with_key(
+        delay_ms: u32,
+        key: &str,
+        prepare: impl FnOnce(&mut Self),
+    ) -> Self {
         let place = tempfile::tempdir_in(sandbox::SCRATCH).unwrap();
-        let ceremony = ceremony();
+        let ceremony = ceremony(key);
+        let ceremony = ceremony.as_path();
         let sockets: Vec<PathBuf> =
             (1..=SERVERS).map(|server| place.path().join(format!("s{server}/api"))).collect();
         for server in 1..=SERVERS {
@@ -335,10 +356,11 @@ impl Cluster {
     }
 }
 
-/// The keys and shares of all clusters: the ceremony takes some seconds.
-fn ceremony() -> &'static Path {
-    static PLACE: OnceLock<TempDir> = OnceLock::new();
-    let place = PLACE.get_or_init(|| {
+/// The keys and shares of all clusters with a kind of key: the ceremony takes some seconds.
+fn ceremony(key: &str) -> PathBuf {
+    static PLACES: Mutex<BTreeMap<String, TempDir>> = Mutex::new(BTreeMap::new());
+    let mut places = PLACES.lock().unwrap_or_else(PoisonError::into_inner);
+    let place = places.entry(key.into()).or_insert_with(|| {
         let place = tempfile::tempdir_in(sandbox::SCRATCH).unwrap();
         let run = |arguments: &[&str]| {
             let mut command = Command::new(env!("CARGO_BIN_EXE_sunder"));
@@ -359,10 +381,10 @@ fn ceremony() -> &'static Path {
             fs::write(place.path().join(name.replace("key", "server")), server).unwrap();
         }
         fs::write(place.path().join("nodes.toml"), nodes(place.path(), &FIRST)).unwrap();
-        run(&["init", "--nodes", "nodes.toml", "--out", "made"]);
+        run(&["init", "--nodes", "nodes.toml", "--out", "made", "--key", key]);
         place
     });
-    place.path()
+    place.path().to_owned()
 }
 
 /// The list of these servers.
@@ -371,9 +393,9 @@ fn nodes(ceremony: &Path, servers: &[usize]) -> String {
     servers.iter().map(read).collect()
 }
 
-/// The list of these servers, as in a `NODES.toml`.
+/// The list of these servers, as in a `NODES.toml`. It does not depend on the kind of the key.
 pub(crate) fn list_of(servers: &[usize]) -> String {
-    nodes(ceremony(), servers)
+    nodes(&ceremony(USUAL_KEY), servers)
 }
 
 fn write_secret(path: &Path, text: &str) {

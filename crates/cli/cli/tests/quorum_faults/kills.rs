@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use quorum::api::QuorumApiError;
 
-use crate::cluster::{Cluster, FIRST, SECOND, SERVERS};
+use crate::cluster::{Cluster, FIRST, POLYNOMIAL_KEY, SECOND, SERVERS};
 use crate::refreshes::{MAX_PAUSE, Outcome, Step, Worst};
 
 /// The delay of each link: steps take long enough to be seen.
@@ -20,7 +20,14 @@ enum Back {
 }
 
 pub(crate) fn servers_killed_in_a_refresh_lose_nothing() {
-    let mut cluster = Cluster::start(DELAY_MS);
+    lose_nothing(Cluster::start(DELAY_MS));
+}
+
+pub(crate) fn servers_with_a_polynomial_key_killed_in_a_refresh_lose_nothing() {
+    lose_nothing(Cluster::with_key(DELAY_MS, POLYNOMIAL_KEY));
+}
+
+fn lose_nothing(mut cluster: Cluster) {
     let kills = [
         (Step::Proved, vec![1], Back::Later),
         (Step::Computed, vec![2], Back::AtOnce),

@@ -153,13 +153,14 @@ mod tests {
         let five = problems_of(&nodes(5));
         assert_eq!(
             five,
-            ["a group has 4, 7, 10 or 13 servers, not 5; one with an Ed25519 key may also have \
-                 16, 19 and so on up to 31: add or leave out a [[server]]"]
+            ["a group has 4, 7, 10 or 13 servers, not 5; one with a key that is shared by a \
+                 polynomial may also have 16, 19 and so on up to 31: add or leave out a [[server]]"]
         );
         // Groups that are too large for an RSA key.
         let refused = |count| {
             let group = parse_nodes(&nodes(count)).unwrap();
             assert_eq!(group.check_key(GroupKeyKind::Ed25519), Ok(()));
+            assert_eq!(group.check_key(GroupKeyKind::RsaPolynomial), Ok(()));
             group.check_key(GroupKeyKind::Rsa).unwrap_err().to_string()
         };
         let sixteen = refused(16);

@@ -12,12 +12,14 @@ const MAX_FAULTY: u8 = 4;
 pub struct ServerIndex(pub u8);
 
 impl ServerIndex {
-    /// The server with this number in the protocols of an Ed25519 key, which count from 1.
+    /// The server with this number in the protocols of a key that is shared by a polynomial, which
+    /// count from 1.
     pub(crate) fn of(participant: ParticipantId) -> Self {
         Self(participant.number() - 1)
     }
 
-    /// The number in the protocols of an Ed25519 key. `None` if no group has such a server.
+    /// The number in the protocols of a key that is shared by a polynomial. `None` if no group has
+    /// such a server.
     pub(crate) fn participant(self) -> Option<ParticipantId> {
         ParticipantId::new(self.0.checked_add(1)?)
     }

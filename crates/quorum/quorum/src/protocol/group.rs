@@ -18,7 +18,7 @@ pub use super::group_key::{GroupKeyAnchor, GroupKeyKind};
 /// The first bytes of every header. A message of a user must not begin with them.
 pub const HEADER_MAGIC: [u8; 16] = *b"SNDR-QUORUM-HDR\0";
 
-/// The headers of a group with an RSA key.
+/// The headers of a group with combinatorial shares of an RSA key.
 const REFRESH_CODE: u8 = 1;
 /// The header of an epoch by an earlier version of this program.
 const EPOCH_CODE_WITHOUT_TIME: u8 = 2;
@@ -27,6 +27,9 @@ const EPOCH_CODE: u8 = 3;
 const FOUNDING_CODE: u8 = 4;
 const ED25519_REFRESH_CODE: u8 = 5;
 const ED25519_EPOCH_CODE: u8 = 6;
+/// The headers of a group that shares an RSA key by a polynomial.
+const POLYNOMIAL_REFRESH_CODE: u8 = 7;
+const POLYNOMIAL_EPOCH_CODE: u8 = 8;
 
 /// A server of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +45,7 @@ pub struct QuorumMember {
 pub struct QuorumGroup {
     members: Vec<QuorumMember>,
     size: GroupSize,
-    /// Which server holds which shares of an RSA key. `None` if the group is too large for one.
+    /// Which server holds which combinatorial shares. `None` if the group is too large for them.
     combination: Option<CombinatorialSharing>,
 }
 
@@ -51,8 +54,8 @@ pub struct QuorumGroup {
 pub enum QuorumGroupError {
     /// The number of servers is not 3f+1 with f from 1 to 10.
     #[error(
-        "a group has 4, 7, 10 or 13 servers, not {0}; one with an Ed25519 key may also have 16, 19 \
-         and so on up to 31"
+        "a group has 4, 7, 10 or 13 servers, not {0}; one with a key that is shared by a polynomial \
+         may also have 16, 19 and so on up to 31"
     )]
     Size(usize),
     /// Two servers have the same identity.
@@ -102,7 +105,7 @@ impl QuorumGroup {
     pub fn check_key(&self, kind: GroupKeyKind) -> Result<(), GroupTooLarge> {
         match kind {
             GroupKeyKind::Rsa => CombinatorialSharing::new(self.size.to_byte()).map(drop),
-            GroupKeyKind::Ed25519 => Ok(()),
+            GroupKeyKind::Ed25519 | GroupKeyKind::RsaPolynomial => Ok(()),
         }
     }
 
@@ -121,12 +124,12 @@ impl QuorumGroup {
         &self.members
     }
 
-    /// Which server holds which shares of an RSA key.
+    /// Which server holds which combinatorial shares.
     ///
     /// # Panics
-    /// If the group is too large for an RSA key. A group in a header of such a key is not.
+    /// If the group is too large for them. A group in a header of a key with such shares is not.
     pub fn combination(&self) -> &CombinatorialSharing {
-        self.combination.as_ref().expect("a group with an RSA key has at most 13 servers")
+        self.combination.as_ref().expect("a group with combinatorial shares has at most 13 servers")
     }
 
     /// The server with an index, if there is one.
@@ -237,8 +240,8 @@ pub struct GroupHeader {
     /// Voting keys by server index. The header of an epoch has the keys with which its servers
     /// begin. A refresh header has the keys that the previous group had when the run was opened.
     pub voting: Vec<Option<IdentityPublicKey>>,
-    /// The digest of the witnesses of an RSA key, or of the commitment to the sharing of an Ed25519
-    /// key. Zeros if there is none yet.
+    /// The digest of the witnesses of combinatorial shares, or of the sharing by a polynomial.
+    /// Zeros if there is none yet.
     pub witnesses: Sha256Digest,
     /// When the epoch began, by the clocks of its servers or of the ceremony. A refresh header has
     /// no time, and neither have the headers that earlier versions of this program made.
@@ -246,8 +249,8 @@ pub struct GroupHeader {
 }
 
 impl GroupHeader {
-    /// The header of the first epoch, whose shares and voting keys come from the ceremony, at this
-    /// time.
+    /// The header of the first epoch of combinatorial shares, which come from the ceremony as the
+    /// voting keys, at this time.
     pub fn first(
         group: QuorumGroup,
         voting: Vec<Option<IdentityPublicKey>>,
@@ -306,6 +309,8 @@ impl GroupHeader {
             (GroupKeyKind::Rsa, GroupHeaderKind::Epoch, Some(_)) => EPOCH_CODE,
             (GroupKeyKind::Ed25519, GroupHeaderKind::Refresh, _) => ED25519_REFRESH_CODE,
             (GroupKeyKind::Ed25519, GroupHeaderKind::Epoch, _) => ED25519_EPOCH_CODE,
+            (GroupKeyKind::RsaPolynomial, GroupHeaderKind::Refresh, _) => POLYNOMIAL_REFRESH_CODE,
+            (GroupKeyKind::RsaPolynomial, GroupHeaderKind::Epoch, _) => POLYNOMIAL_EPOCH_CODE,
         }
     }
 
@@ -320,12 +325,20 @@ impl GroupHeader {
         }
         let code = reader.u8()?;
         let kind = match code {
-            REFRESH_CODE | ED25519_REFRESH_CODE => GroupHeaderKind::Refresh,
-            EPOCH_CODE_WITHOUT_TIME | EPOCH_CODE | ED25519_EPOCH_CODE => GroupHeaderKind::Epoch,
+            REFRESH_CODE | ED25519_REFRESH_CODE | POLYNOMIAL_REFRESH_CODE => {
+                GroupHeaderKind::Refresh
+            }
+            EPOCH_CODE_WITHOUT_TIME | EPOCH_CODE | ED25519_EPOCH_CODE | POLYNOMIAL_EPOCH_CODE => {
+                GroupHeaderKind::Epoch
+            }
             FOUNDING_CODE => GroupHeaderKind::Founding,
             _ => return Err(MalformedEncoding("unknown kind of header")),
         };
-        let key = if code < FOUNDING_CODE { GroupKeyKind::Rsa } else { GroupKeyKind::Ed25519 };
+        let key = match code {
+            ..FOUNDING_CODE => GroupKeyKind::Rsa,
+            FOUNDING_CODE..POLYNOMIAL_REFRESH_CODE => GroupKeyKind::Ed25519,
+            _ => GroupKeyKind::RsaPolynomial,
+        };
         let (epoch, run, previous) = (reader.u64()?, reader.u32()?, reader.digest()?);
         let group = QuorumGroup::read(&mut reader)?;
         group.check_key(key).map_err(|_| MalformedEncoding("f is not from 1 to 4"))?;
@@ -345,7 +358,8 @@ impl GroupHeader {
         let voting =
             (0..count).map(|_| read_optional_key(&mut reader)).collect::<Result<_, _>>()?;
         let witnesses = reader.digest()?;
-        let has_time = matches!(code, EPOCH_CODE | FOUNDING_CODE | ED25519_EPOCH_CODE);
+        let has_time =
+            matches!(code, EPOCH_CODE | FOUNDING_CODE | ED25519_EPOCH_CODE | POLYNOMIAL_EPOCH_CODE);
         let time = if has_time { Some(UnixSeconds(reader.u64()?)) } else { None };
         reader.finish()?;
         Ok(Self { key, kind, epoch, run, previous, group, voting, witnesses, time })
@@ -375,7 +389,7 @@ impl GroupHeader {
                 self.time.is_some_and(|time| *self == Self::founding(self.group.clone(), time))
             }
             None => {
-                self.key == GroupKeyKind::Rsa
+                self.key != GroupKeyKind::Ed25519
                     && self.kind == GroupHeaderKind::Epoch
                     && self.epoch == 1
                     && self.previous == Sha256Digest([0; 32])

@@ -4,11 +4,13 @@ use keys::{AnyPublicKey, Ed25519PublicKey, RsaPublicKey};
 
 use super::wire::Sha256Digest;
 
-/// The kind of a group's key.
+/// The kind of a group's key, and how its servers share it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GroupKeyKind {
-    /// RSA: a ceremony deals the shares.
+    /// RSA: a ceremony deals one additive share for each subset of f servers.
     Rsa,
+    /// RSA: a ceremony deals a polynomial of integers. Experimental.
+    RsaPolynomial,
     /// Ed25519: the servers of the first group generate the key.
     Ed25519,
 }
@@ -18,6 +20,7 @@ impl GroupKeyKind {
     pub fn name(self) -> &'static str {
         match self {
             Self::Rsa => "rsa",
+            Self::RsaPolynomial => "rsa-polynomial",
             Self::Ed25519 => "ed25519",
         }
     }
@@ -43,11 +46,20 @@ impl GroupKeyAnchor {
         }
     }
 
-    /// The kind of the key.
+    /// The kind of the key. [`GroupKeyKind::Rsa`] stands for any RSA key: how its servers share it
+    /// is in the headers.
     pub fn kind(&self) -> GroupKeyKind {
         match self {
             Self::Rsa(_) => GroupKeyKind::Rsa,
             Self::Ed25519(_) | Self::Founding(_) => GroupKeyKind::Ed25519,
+        }
+    }
+
+    /// Whether headers of a group with this key may have this kind.
+    pub fn admits(&self, kind: GroupKeyKind) -> bool {
+        match kind {
+            GroupKeyKind::Rsa | GroupKeyKind::RsaPolynomial => matches!(self, Self::Rsa(_)),
+            GroupKeyKind::Ed25519 => matches!(self, Self::Ed25519(_) | Self::Founding(_)),
         }
     }
 

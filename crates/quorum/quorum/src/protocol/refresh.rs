@@ -1,8 +1,8 @@
 //! Moving the key to a new group (thesis, 3.3).
 //!
 //! The agreement log orders entries, which every server applies to its [`RefreshAgreement`].
-//! [`OldServer`] and [`NewServer`] decide what a server does, and with an Ed25519 key
-//! `handover::HandoverServer`. Their inputs are messages, the agreed
+//! [`OldServer`] and [`NewServer`] decide what a server does, and with a key that is shared by a
+//! polynomial `handover::HandoverServer`. Their inputs are messages, the agreed
 //! state and the time. Their outputs are messages, entries, and long-running jobs.
 
 pub(crate) mod agreement;
@@ -23,9 +23,9 @@ pub(crate) mod retries;
 pub(crate) mod row_recovery;
 pub(crate) mod session;
 
-pub(crate) use self::handover::{HandoverContext, HandoverServer};
+pub(crate) use self::handover::{HandoverContext, HandoverMachine, HandoverServer};
 pub(crate) use agreement::MAX_COMMAND_BYTES;
-pub(crate) use agreement::sharing_digest;
+pub(crate) use agreement::{HandoverProgress, RunScheme};
 pub(crate) use entry::LogEntryBody;
 #[cfg(test)]
 pub(crate) use handover_step::EncodedHandoverStep;

@@ -3,6 +3,7 @@
 //! local users, results of jobs and the time, and executes what [`QuorumServer::poll_output`]
 //! returns.
 
+mod answer_query;
 mod answering;
 mod approving;
 mod change;
@@ -51,10 +52,10 @@ use crate::protocol::log_types::{CommittedEntries, Height, LogIncarnation};
 use crate::protocol::policy::{MessageDigest, SigningRule};
 use crate::protocol::refresh::{LogEntry, RefreshDelays, RefreshRun};
 use crate::protocol::replication::ReplicatedService;
-use crate::protocol::signing::PartialSignQuery;
 use crate::protocol::unix_seconds::UnixSeconds;
 use crate::protocol::voting::VotingSecret;
 use crate::protocol::wire::{MalformedEncoding, Sha256Digest};
+use answer_query::AnswerQuery;
 use answering::SignQueryQueue;
 use epoch::FollowedEpoch;
 use frost_signing::FrostQueries;
@@ -158,7 +159,7 @@ pub struct QuorumServer {
     next_request: u64,
     /// Requests of local users that wait for the running requests.
     waiting: VecDeque<QueuedSignRequest>,
-    answering: SignQueryQueue<PartialSignQuery>,
+    answering: SignQueryQueue<AnswerQuery>,
     /// Questions of requesters of an Ed25519 signature.
     frost_queries: FrostQueries,
     /// The operator's request to the log, until it is committed.

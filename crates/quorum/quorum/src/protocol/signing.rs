@@ -1,11 +1,14 @@
 //! Signing (thesis, 3.2; `docs/protocols/quorum.md`, Signing): the answers of servers, and the
 //! requester, which combines them into a signature and identifies servers that answered wrongly.
-//! `roast` is the requester with an Ed25519 key, and `share_evidence` what it proves.
+//! `roast` is the requester with an Ed25519 key, and `share_evidence` what it proves. `polynomial`
+//! is the requester with an RSA key that is shared by a polynomial, and `part` what servers answer.
 
 mod answer;
 mod evidence;
 mod health;
+mod part;
 mod partial;
+mod polynomial;
 mod request;
 mod roast;
 mod share_evidence;
@@ -15,7 +18,10 @@ pub use answer::{
 };
 pub use evidence::WrongAnswerEvidence;
 pub use health::SignerHealth;
+pub(crate) use part::PartQuery;
+pub use part::WrongPartEvidence;
 pub use partial::{PartialSignError, SigningShares};
+pub(crate) use polynomial::{PolynomialRequestOutput, PolynomialSignRequest};
 pub use request::{SignRequest, SignRequestEvent, SignRequestOutput};
 pub(crate) use roast::{FrostQuery, RoastRequest, RoastRequestOutput};
 pub(crate) use share_evidence::SignedShare;
@@ -41,8 +47,10 @@ impl From<RsaEncoding> for SigningEncoding {
 /// The proof that a server has answered a request for a signature wrongly.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SigningEvidence {
-    /// With an RSA key.
+    /// With combinatorial shares of an RSA key.
     Rsa(WrongAnswerEvidence),
+    /// With an RSA key that is shared by a polynomial.
+    RsaPolynomial(WrongPartEvidence),
     /// With an Ed25519 key.
     Ed25519(WrongShareEvidence),
 }
@@ -52,6 +60,7 @@ impl SigningEvidence {
     pub fn to_bytes(&self) -> Vec<u8> {
         match self {
             Self::Rsa(evidence) => evidence.to_bytes(),
+            Self::RsaPolynomial(evidence) => evidence.to_bytes(),
             Self::Ed25519(evidence) => evidence.to_bytes(),
         }
     }

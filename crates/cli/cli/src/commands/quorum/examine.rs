@@ -58,6 +58,8 @@ pub(super) fn findings(config: &QuorumNodeConfig) -> Result<Vec<CheckFinding>, C
         let what = "the store belongs to a group with another key";
         findings.push(error("public_key", what, "name the public key of the store's group"));
     }
+    let kind = start.map(|start| start.header().key);
+    findings.extend(experimental(kind.or(bundle.as_ref().map(|it| it.header().key))));
     findings.extend(space(&directory));
     findings.push(clock(store.as_ref(), SystemTime::now()));
     if is_known {
@@ -191,6 +193,16 @@ fn public_key(
     }
 }
 
+/// Says of a group with an RSA key that is shared by a polynomial that this is experimental.
+fn experimental(kind: Option<GroupKeyKind>) -> Option<CheckFinding> {
+    (kind == Some(GroupKeyKind::RsaPolynomial)).then(|| {
+        let what = "the group shares its RSA key by a polynomial, which is experimental: nobody \
+                    outside the project has reviewed it";
+        let fix = "do not use it for a key that matters";
+        CheckFinding::new(FindingSeverity::Warning, "key", what, fix)
+    })
+}
+
 /// CometBFT cannot run the log of every group.
 fn engine(
     config: &QuorumNodeConfig,
@@ -198,12 +210,12 @@ fn engine(
     public: Option<&AnyPublicKey>,
 ) -> Option<CheckFinding> {
     // A bundle says it before the key is generated.
-    let bundled = bundle.map(|bundle| bundle.anchor().kind());
-    let is_ed25519 =
-        bundled == Some(GroupKeyKind::Ed25519) || matches!(public, Some(AnyPublicKey::Ed25519(_)));
-    (config.cometbft.is_some() && is_ed25519).then(|| {
-        let what = "the group has an Ed25519 key, and CometBFT runs the log of groups with an RSA \
-                    key only";
+    let bundled = bundle.map(|bundle| bundle.header().key);
+    let is_polynomial = bundled.is_some_and(|kind| kind != GroupKeyKind::Rsa)
+        || matches!(public, Some(AnyPublicKey::Ed25519(_)));
+    (config.cometbft.is_some() && is_polynomial).then(|| {
+        let what = "the group shares its key by a polynomial, and CometBFT runs the log of groups \
+                    with combinatorial shares of an RSA key only";
         error("cometbft", what, "remove `cometbft`: the servers then run the log themselves")
     })
 }

@@ -9,7 +9,8 @@ use quorum::ceremony_files::{self, CeremonyFileError, PUBLIC_KEY_FILE};
 use quorum::group::{GroupKeyKind, QuorumGroup, QuorumMember};
 use quorum::nodes::{nodes_text, parse_nodes, parse_server_line};
 use quorum::{
-    CombinatorialSharing, DealerKey, QuorumBundle, QuorumShareFile, Sha256Digest, UnixSeconds,
+    CombinatorialSharing, DealerKey, GroupTooLarge, QuorumBundle, QuorumShareFile, Sha256Digest,
+    UnixSeconds,
 };
 use random::RandomGenerator;
 use serde::Serialize;
@@ -28,6 +29,10 @@ const EXAMPLE: &str = include_str!("nodes.toml");
 /// start. Run this on a host that you trust for an hour, and refresh the group right afterwards:
 /// until then, a stolen identity key decrypts the server's shares in the bundle.
 ///
+/// With --key rsa-2048-polynomial or rsa-3072-polynomial, the servers share the key by a
+/// polynomial: a group has up to 31 servers, and a refresh of many costs less. This is
+/// EXPERIMENTAL: nobody outside the project has reviewed it. Do not use it for a key that matters.
+///
 /// With --key ed25519, the servers generate the key when they run, so that nobody ever has it. The
 /// bundle contains nothing secret: the list of servers and the time. Compare the SHA-256 of the
 /// list, which each server logs at its first start.
@@ -44,7 +49,8 @@ pub(super) struct Arguments {
     #[arg(value_name = "SERVER", conflicts_with = "nodes", value_parser = parse_server_line)]
     servers: Vec<QuorumMember>,
     /// The number of faulty servers that the group tolerates, to check the list against it: a group
-    /// of 3F+1 servers tolerates F, which is 1 to 4, or 1 to 10 with an Ed25519 key
+    /// of 3F+1 servers tolerates F, which is 1 to 4, or 1 to 10 with a key that is shared by a
+    /// polynomial: Ed25519, or an experimental RSA key
     #[arg(short, long, value_name = "F", value_parser = clap::value_parser!(u8).range(1..))]
     f: Option<u8>,
     /// The kind and the size of the key
@@ -72,6 +78,12 @@ enum InitialKeyKind {
     /// Some minutes
     #[value(name = "rsa-4096")]
     Rsa4096,
+    /// EXPERIMENTAL: shared by a polynomial, for up to 31 servers
+    #[value(name = "rsa-2048-polynomial")]
+    Rsa2048Polynomial,
+    /// EXPERIMENTAL: the same with 3072 bits
+    #[value(name = "rsa-3072-polynomial")]
+    Rsa3072Polynomial,
     /// The servers generate it
     Ed25519,
 }
@@ -80,10 +92,18 @@ impl InitialKeyKind {
     /// The size of an RSA key. `None` for a key that the servers generate.
     fn rsa_bits(self) -> Option<u32> {
         match self {
-            Self::Rsa2048 => Some(2048),
-            Self::Rsa3072 => Some(3072),
+            Self::Rsa2048 | Self::Rsa2048Polynomial => Some(2048),
+            Self::Rsa3072 | Self::Rsa3072Polynomial => Some(3072),
             Self::Rsa4096 => Some(4096),
             Self::Ed25519 => None,
+        }
+    }
+
+    fn kind(self) -> GroupKeyKind {
+        match self {
+            Self::Rsa2048 | Self::Rsa3072 | Self::Rsa4096 => GroupKeyKind::Rsa,
+            Self::Rsa2048Polynomial | Self::Rsa3072Polynomial => GroupKeyKind::RsaPolynomial,
+            Self::Ed25519 => GroupKeyKind::Ed25519,
         }
     }
 }
@@ -120,8 +140,8 @@ struct QuorumInitDocument<'a> {
 /// If the list of servers is wrong, or a file cannot be written.
 pub(super) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
     let bits = arguments.key.rsa_bits();
-    if let (Some(faulty), Some(_)) = (arguments.f, bits) {
-        CombinatorialSharing::new(faulty).map_err(|error| usage(&error))?;
+    if let (Some(faulty), GroupKeyKind::Rsa) = (arguments.f, arguments.key.kind()) {
+        CombinatorialSharing::new(faulty).map_err(|error| usage(&too_large(error)))?;
     }
     if bits.is_none() && arguments.out.is_some() {
         let why = "an Ed25519 key has no share files: write a bundle, with --bundle";
@@ -143,11 +163,7 @@ fn group(arguments: &Arguments) -> Result<QuorumGroup, CommandFailure> {
             CommandFailure::Usage(format!("the servers: {}", problems.first()))
         })?,
     };
-    let kind = match arguments.key {
-        InitialKeyKind::Ed25519 => GroupKeyKind::Ed25519,
-        _ => GroupKeyKind::Rsa,
-    };
-    group.check_key(kind).map_err(|error| usage(&error))?;
+    group.check_key(arguments.key.kind()).map_err(|error| usage(&too_large(error)))?;
     if let Some(faulty) = arguments.f
         && usize::from(faulty) != group.size().faulty()
     {
@@ -177,7 +193,12 @@ fn deal(
     let key = demo::make_quorum_key(bits)?;
     let random = |error: random::RandomError| CommandFailure::Failed(error.to_string());
     let mut generator = RandomGenerator::seeded().map_err(random)?;
-    let files = QuorumShareFile::deal(&key, group, time, &mut generator).map_err(random)?;
+    let files = if arguments.key.kind() == GroupKeyKind::RsaPolynomial {
+        QuorumShareFile::deal_polynomial(&key, group, time, &mut generator)
+    } else {
+        QuorumShareFile::deal(&key, group, time, &mut generator)
+    };
+    let files = files.map_err(random)?;
     let paths = if let Some(directory) = &arguments.out {
         ceremony_files::write(directory, &files).map_err(|error| failed(&error))?
     } else {
@@ -231,12 +252,20 @@ fn report_dealt(
 ) -> Result<(), CommandFailure> {
     let public = arguments.out.as_ref().map(|directory| directory.join(PUBLIC_KEY_FILE));
     let digest = Sha256Digest(key.group().public().digest()).to_string();
-    let combination = group.combination();
+    let is_polynomial = arguments.key.kind() == GroupKeyKind::RsaPolynomial;
+    if is_polynomial {
+        console::note(
+            "sharing by a polynomial is experimental: nobody outside the project has reviewed it",
+        );
+    }
     if arguments.json {
+        let servers = group.members().len();
+        // Each server has a share of its own, or one for each subset that it is not in.
+        let shares = if is_polynomial { servers } else { group.combination().label_count() };
         return console::print_json(&QuorumInitDocument {
-            faulty: combination.faulty(),
-            servers: combination.server_count(),
-            shares: Some(combination.label_count()),
+            faulty: group.size().faulty(),
+            servers,
+            shares: Some(shares),
             bits: Some(key.group().public().bits()),
             key: Some(digest),
             list: None,
@@ -260,6 +289,11 @@ fn report_dealt(
     }
     console::note("the share files are secret and not encrypted; --bundle encrypts them");
     Ok(())
+}
+
+/// Why a group is too large, with what is possible.
+fn too_large(error: GroupTooLarge) -> String {
+    format!("{error}; --key ed25519, and the experimental rsa-2048-polynomial, allow up to 31")
 }
 
 fn usage(error: &impl ToString) -> CommandFailure {

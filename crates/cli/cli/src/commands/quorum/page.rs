@@ -32,11 +32,15 @@ pub(super) fn page(now: &QuorumNodeStatus, _before: Option<&QuorumNodeStatus>) -
         servers => format!("without a vote in the log: {}\n", servers.join(", ")),
     };
     let signed = format!("signed {}, refused {}\n", now.signed, now.refused);
+    let key = match &*now.key {
+        "rsa-polynomial" => "the RSA key is shared by a polynomial: EXPERIMENTAL\n",
+        _ => "",
+    };
     let service = now.service.as_ref().map_or(String::new(), service);
     let refresh = now.refresh.as_ref().map_or(String::new(), refresh);
     let pending = pending(&now.pending);
     format!(
-        "{head}\n{times}{without_vote}{signed}{service}{refresh}{pending}\n{}",
+        "{head}\n{key}{times}{without_vote}{signed}{service}{refresh}{pending}\n{}",
         aligned(&SIDES, &links(&now.links))
     )
 }

@@ -269,36 +269,37 @@ fn pkcs11_tool_signs_with_an_ed25519_key_of_a_quorum() {
     }
 }
 
-/// Servers on loopback, numbered from 1, set up by the commands of the guide. The first four
-/// generate a key.
-struct GeneratingGroup {
-    place: TempDir,
+/// Servers on loopback, numbered from 1, set up by the commands of the guide. The first four begin
+/// from a bundle.
+pub(super) struct BundledGroup {
+    pub(super) place: TempDir,
     addresses: Vec<String>,
     /// The line of each server that is set up.
-    lines: Vec<String>,
-    /// The SHA-256 of the list of the first four.
-    list: String,
+    pub(super) lines: Vec<String>,
+    /// The SHA-256 of the list of the first four, if they generate the key, or of the public key.
+    pub(super) digest: String,
 }
 
-impl GeneratingGroup {
-    fn new() -> Self {
+impl BundledGroup {
+    /// A group whose servers share a key by a polynomial, as `--key` names it.
+    pub(super) fn new(key: &str) -> Self {
         let place = tempfile::tempdir().unwrap();
         // All at once, so that they differ.
         let free: Vec<_> = (0..8).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
         let addresses = free.iter().map(|it| it.local_addr().unwrap().to_string());
         let addresses = addresses.collect();
-        let mut group = Self { place, addresses, lines: vec![], list: String::new() };
+        let mut group = Self { place, addresses, lines: vec![], digest: String::new() };
         (1..=4).for_each(|number| group.set_up(number, ""));
         let founders = group.lines.join(" ");
-        let init = "sunder quorum init --key ed25519 --bundle group.bundle";
+        let init = format!("sunder quorum init --key {key} --bundle group.bundle");
         let printed = group.succeeds(&format!("{init} {founders}"));
-        let digest = printed.trim().strip_prefix("the list of servers has the SHA-256 ");
-        digest.unwrap().clone_into(&mut group.list);
+        let (_, digest) = printed.trim().split_once(" has the SHA-256 ").unwrap();
+        digest.clone_into(&mut group.digest);
         group
     }
 
     /// Writes the configuration of a server.
-    fn set_up(&mut self, number: usize, more: &str) {
+    pub(super) fn set_up(&mut self, number: usize, more: &str) {
         let address = &self.addresses[number - 1];
         let line = self.succeeds(&format!(
             "sunder init quorum --listen {address} --out {number}.toml --store store-{number} \
@@ -307,16 +308,16 @@ impl GeneratingGroup {
         self.lines.push(line.trim().to_owned());
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(super) fn path(&self, name: &str) -> PathBuf {
         self.place.path().join(name)
     }
 
-    fn succeeds(&self, script: &str) -> String {
+    pub(super) fn succeeds(&self, script: &str) -> String {
         succeeds(self.place.path(), script)
     }
 
     /// Starts a server. Its log is in a file.
-    fn start(&self, number: usize, bundle: &[&str]) -> Server {
+    pub(super) fn start(&self, number: usize, bundle: &[&str]) -> Server {
         let log = fs::File::create(self.path(&format!("{number}.log"))).unwrap();
         let child = Command::new(env!("CARGO_BIN_EXE_sunder"))
             .args(["quorum", "node", "--config", &format!("{number}.toml")])
@@ -331,12 +332,12 @@ impl GeneratingGroup {
         Server(child)
     }
 
-    fn log(&self, number: usize) -> String {
+    pub(super) fn log(&self, number: usize) -> String {
         fs::read_to_string(self.path(&format!("{number}.log"))).unwrap_or_default()
     }
 
     /// Runs a command of `sunder quorum` until it succeeds.
-    fn retry(&self, arguments: &str) -> String {
+    pub(super) fn retry(&self, arguments: &str) -> String {
         let arguments: Vec<&str> = ["quorum"].into_iter().chain(arguments.split(' ')).collect();
         let deadline = Instant::now() + Duration::from_secs(50);
         loop {
@@ -354,7 +355,7 @@ impl GeneratingGroup {
 
 #[test]
 fn servers_generate_an_ed25519_key_sign_with_it_and_move_it() {
-    let mut group = GeneratingGroup::new();
+    let mut group = BundledGroup::new("ed25519");
     let of_ceremony = ["--bundle", "group.bundle"];
     let mut servers = vec![group.start(1, &of_ceremony)];
     wait_until("the server answers", || UnixStream::connect(group.path("1.api")).is_ok());
@@ -366,7 +367,7 @@ fn servers_generate_an_ed25519_key_sign_with_it_and_move_it() {
     fs::write(group.path("public.pem"), &pem).unwrap();
     for number in 2..=4 {
         assert_eq!(group.retry(&format!("pubkey --socket {number}.api")), pem);
-        assert!(group.log(number).contains(&group.list), "{}", group.log(number));
+        assert!(group.log(number).contains(&group.digest), "{}", group.log(number));
     }
     fs::write(group.path("release.txt"), "release 1.0\n").unwrap();
     for number in [1, 2] {
@@ -379,7 +380,8 @@ fn servers_generate_an_ed25519_key_sign_with_it_and_move_it() {
     // The exit code depends on where the test runs.
     let doctor = sunder(group.place.path(), &["doctor", "--config", "1.toml"]);
     let doctor = String::from_utf8(doctor.stdout).unwrap();
-    for expected in [&*format!("their list has the SHA-256 {}", group.list), "it runs in epoch 1"] {
+    for expected in [&*format!("their list has the SHA-256 {}", group.digest), "it runs in epoch 1"]
+    {
         assert!(doctor.contains(expected), "{expected}: {doctor}");
     }
 
@@ -418,7 +420,7 @@ fn servers_generate_an_ed25519_key_sign_with_it_and_move_it() {
 }
 
 /// The ssh agent signs what is registered, and `ssh-keygen` verifies it.
-fn openssh_signs(group: &GeneratingGroup) {
+pub(super) fn openssh_signs(group: &BundledGroup) {
     if !has("ssh-keygen") {
         return;
     }
@@ -448,7 +450,7 @@ fn openssh_signs(group: &GeneratingGroup) {
 /// Doctor says what the start refuses, before and after the group has generated its key.
 #[test]
 fn doctor_names_cometbft_with_an_ed25519_key() {
-    let group = GeneratingGroup::new();
+    let group = BundledGroup::new("ed25519");
     let config = fs::read_to_string(group.path("1.toml")).unwrap();
     let config = config.replacen("bundle = ", "# bundle = ", 1);
     fs::write(

@@ -63,6 +63,11 @@ pub(super) struct Group {
 
 impl Group {
     pub(super) fn new(count: usize) -> Self {
+        Self::with_key(count, "rsa-2048")
+    }
+
+    /// A group with a key of this kind.
+    pub(super) fn with_key(count: usize, key: &str) -> Self {
         let place = tempfile::tempdir().unwrap();
         // All at once, so that they differ.
         let free: Vec<_> = (0..count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
@@ -79,7 +84,7 @@ impl Group {
         };
         fs::write(group.path("old.toml"), list(&servers[..4])).unwrap();
         fs::write(group.path("new.toml"), list(&servers[4..])).unwrap();
-        group.run(&["init", "--nodes", "old.toml", "--out", "made"]);
+        group.run(&["init", "--nodes", "old.toml", "--out", "made", "--key", key]);
         fs::write(group.path("master.key"), "0f".repeat(32)).unwrap();
         fs::set_permissions(group.path("master.key"), fs::Permissions::from_mode(0o600)).unwrap();
         for number in 1..=count {

@@ -9,6 +9,7 @@ use std::io::ErrorKind;
 use std::time::SystemTime;
 
 use quorum::ceremony_files::read_share_file;
+use quorum::links::QuorumLinks;
 use quorum::refresh::RunItemName;
 use quorum::server::SavedServerState;
 use quorum::store::{MasterKey, QuorumStore};
@@ -16,6 +17,7 @@ use quorum::{
     CombinatorialSharing, Label, SEED_LEN, SecretInteger, ShareExpansionSeed, ShareRange,
 };
 use sha2::{Digest as _, Sha256};
+use tokio::runtime::Runtime;
 
 use self::memory_scan::SoughtSecrets;
 use super::group::{Group, Server, wait_until};
@@ -124,35 +126,17 @@ fn nothing_of_an_ended_epoch_is_left_in_memory_or_files() {
     let mut shares = BTreeMap::new();
     for number in 1..=4 {
         let path = group.path(&format!("made/server-{number}.share"));
-        shares.extend(read_share_file(&path).unwrap().shares);
+        let encoded = read_share_file(&path).unwrap().shares;
+        let range = ShareRange::new(2048);
+        shares.extend(encoded.iter().map(|(label, it)| (*label, range.parse(it).unwrap())));
     }
     for (label, share) in &shares {
         secrets.add(format!("share {label}"), &share.to_be_bytes());
     }
     assert_eq!(secrets.in_files(&group, "made").len(), 4, "the search of files works");
 
-    let mut servers: BTreeMap<usize, Server> = (1..=4).map(|it| (it, group.start(it))).collect();
-    let memory = File::open(format!("/proc/{}/mem", servers[&1].0.id()));
-    if memory.is_err_and(|error| error.kind() == ErrorKind::PermissionDenied) {
-        eprintln!("skipped: this user may not read the memory of other processes; run it as root");
-        return;
-    }
-    group.wait_until_healthy(1..=4);
-    fs::write(group.path("message"), "message\n").unwrap();
-    for socket in ["1.api", "2.api", "3.api", "4.api"] {
-        group.run(&["register", "--socket", socket, "message"]);
-    }
-    group.run(&["sign", "--socket", "1.api", "message"]);
-
-    // With two of four new servers, the refresh goes on until dealings are checked.
-    servers.extend((5..=6).map(|it| (it, group.start(it))));
-    for number in 5..=6 {
-        group.wait_until_listening(number);
-    }
-    let others = group.answer_only(7..=8);
-    for socket in ["1.api", "2.api"] {
-        group.run(&["refresh", "--no-wait", "--socket", socket, "--to", "new.toml"]);
-    }
+    let Some(mut servers) = signed(&group) else { return };
+    let others = begin_refresh(&group, &mut servers);
     let new = CombinatorialSharing::new(1).unwrap();
     for number in 1..=4 {
         let saved = saved(&group, number, |item| matches!(item, RunItemName::Seed(_)));
@@ -187,6 +171,85 @@ fn nothing_of_an_ended_epoch_is_left_in_memory_or_files() {
         assert!(secrets.in_files(&group, &format!("store-{number}")).is_empty());
     }
 
+    finish_and_search(&group, &servers, &secrets, others);
+}
+
+/// With a key that is shared by a polynomial: the rows, and the seeds of dealers and receivers.
+#[test]
+fn no_row_of_an_ended_epoch_is_left_in_memory_or_files() {
+    let group = Group::with_key(8, "rsa-2048-polynomial");
+    let mut secrets = Secrets::default();
+    for number in 1..=4 {
+        let path = group.path(&format!("made/server-{number}.share"));
+        let (_, row) = read_share_file(&path).unwrap().shares.remove(0);
+        secrets.add(format!("row of {number}"), &row);
+    }
+    assert_eq!(secrets.in_files(&group, "made").len(), 4, "the search of files works");
+    let Some(mut servers) = signed(&group) else { return };
+    let others = begin_refresh(&group, &mut servers);
+    for number in 1..=6 {
+        let saved = saved(&group, number, |_| true);
+        for (item, bytes) in saved.items.values().flatten() {
+            match item {
+                RunItemName::Seed(_) => secrets.add(format!("seed of dealer {number}"), bytes),
+                // The seed of a receiver follows its voting key, which it keeps.
+                RunItemName::SessionKey => {
+                    secrets.add(format!("seed of {number}"), &bytes[SEED_LEN..2 * SEED_LEN]);
+                }
+                _ => {}
+            }
+        }
+    }
+    assert_eq!(secrets.0.len(), 4 + 4 + 2);
+    for (number, server) in &servers {
+        let own = if *number <= 4 { "row of" } else { "seed of" };
+        assert!(secrets.in_memory(server).contains(&format!("{own} {number}")), "{number}");
+        assert!(secrets.in_files(&group, &format!("store-{number}")).is_empty());
+    }
+    finish_and_search(&group, &servers, &secrets, others);
+}
+
+/// Starts servers 1 to 4, which sign. `None` if their memory may not be read.
+fn signed(group: &Group) -> Option<BTreeMap<usize, Server>> {
+    let servers: BTreeMap<usize, Server> = (1..=4).map(|it| (it, group.start(it))).collect();
+    let memory = File::open(format!("/proc/{}/mem", servers[&1].0.id()));
+    if memory.is_err_and(|error| error.kind() == ErrorKind::PermissionDenied) {
+        eprintln!("skipped: this user may not read the memory of other processes; run it as root");
+        return None;
+    }
+    group.wait_until_healthy(1..=4);
+    fs::write(group.path("message"), "message\n").unwrap();
+    for socket in ["1.api", "2.api", "3.api", "4.api"] {
+        group.run(&["register", "--socket", socket, "message"]);
+    }
+    group.run(&["sign", "--socket", "1.api", "message"]);
+    Some(servers)
+}
+
+/// Begins a refresh to servers 5 to 8, of which the first two run.
+fn begin_refresh(
+    group: &Group,
+    servers: &mut BTreeMap<usize, Server>,
+) -> (Vec<QuorumLinks>, Runtime) {
+    // With two of four new servers, the refresh goes on until dealings are checked.
+    servers.extend((5..=6).map(|it| (it, group.start(it))));
+    for number in 5..=6 {
+        group.wait_until_listening(number);
+    }
+    let others = group.answer_only(7..=8);
+    for socket in ["1.api", "2.api"] {
+        group.run(&["refresh", "--no-wait", "--socket", socket, "--to", "new.toml"]);
+    }
+    others
+}
+
+/// Lets the refresh end, and searches for secrets of the epoch before.
+fn finish_and_search(
+    group: &Group,
+    servers: &BTreeMap<usize, Server>,
+    secrets: &Secrets,
+    others: (Vec<QuorumLinks>, Runtime),
+) {
     drop(others);
     let _others: Vec<Server> = (7..=8).map(|it| group.start(it)).collect();
     (7..=8).for_each(|it| group.wait_until_listening(it));
@@ -196,10 +259,10 @@ fn nothing_of_an_ended_epoch_is_left_in_memory_or_files() {
     let log = |number| fs::read_to_string(group.path(&format!("{number}.log"))).unwrap();
     let is_wiped = |number: usize| log(number).contains("the shares were wiped");
     wait_until("the old servers wipe their shares", || (1..=4).all(is_wiped));
-    for (number, server) in &servers {
+    for (number, server) in servers {
         let found = secrets.in_memory(server);
         assert!(found.is_empty(), "{number} has in memory: {found:?}");
-        let found = secrets.in_files(&group, &format!("store-{number}"));
+        let found = secrets.in_files(group, &format!("store-{number}"));
         assert!(found.is_empty(), "{number} has in files: {found:?}");
     }
 }

@@ -19,7 +19,7 @@ use crate::net::links::{LinkProbeResult, QuorumPeer};
 use crate::net::nodes::parse_nodes;
 use crate::net::store::{MAX_KEPT_LEN, audit};
 use crate::protocol::ceremony::bundle::QuorumBundle;
-use crate::protocol::group::{GroupKeyAnchor, QuorumGroup, QuorumMember};
+use crate::protocol::group::{GroupKeyAnchor, GroupKeyKind, QuorumGroup, QuorumMember};
 use crate::protocol::policy::{self, MessageDigest};
 use crate::protocol::refresh::MAX_COMMAND_BYTES;
 use crate::protocol::review::ReviewedRegistration;
@@ -363,11 +363,16 @@ impl LocalService for NodeHandle {
     fn witnesses(&self) -> Result<EpochWitnesses, ApiRefusal> {
         let shared = lock(&self.shared);
         let start = shared.start().ok_or_else(no_epoch)?;
-        // The points of the commitment of an Ed25519 key follow f.
-        let (witnesses, len) = match shared.public().ok_or_else(no_key)? {
-            AnyPublicKey::Rsa(key) => (&start.witnesses[..], key.byte_len()),
-            AnyPublicKey::Ed25519(_) => (start.witnesses.get(1..).unwrap_or_default(), 32),
+        // The points of the commitment of an Ed25519 key follow f. The numbers of the sharing of an
+        // RSA key by a polynomial follow g_0, F and f.
+        let (before, len) = match shared.public().ok_or_else(no_key)? {
+            AnyPublicKey::Rsa(key) if start.header().key == GroupKeyKind::RsaPolynomial => {
+                (key.byte_len() + 2, key.byte_len())
+            }
+            AnyPublicKey::Rsa(key) => (0, key.byte_len()),
+            AnyPublicKey::Ed25519(_) => (1, 32),
         };
+        let witnesses = start.witnesses.get(before..).unwrap_or_default();
         let witnesses = witnesses.chunks(len).map(base16ct::lower::encode_string).collect();
         Ok(EpochWitnesses { epoch: start.header().epoch, witnesses })
     }

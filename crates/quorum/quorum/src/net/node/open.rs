@@ -92,8 +92,11 @@ pub enum NodeOpenError {
     /// The configuration names no public key.
     #[error("there is neither `bundle` nor `public_key`: name the bundle of the group")]
     NoPublicKey,
-    /// CometBFT is to run the log of a group with an Ed25519 key.
-    #[error("CometBFT runs the log of groups with an RSA key only: leave out `cometbft`")]
+    /// CometBFT is to run the log of a group whose key is shared by a polynomial.
+    #[error(
+        "CometBFT runs the log of groups with combinatorial shares of an RSA key only: leave out \
+         `cometbft`"
+    )]
     CometbftKey,
     /// The bundle and `public_key` differ.
     #[error(
@@ -193,8 +196,13 @@ pub async fn open(config: &QuorumNodeConfig) -> Result<OpenedNode, NodeOpenError
     let bundle = take_bundle(config, &mut store, &identity, named.as_ref())?;
     let bundled = bundle.as_ref().map(|bundle| bundle.anchor().clone());
     let anchor = bundled.or(named.map(GroupKeyAnchor::of)).ok_or(NodeOpenError::NoPublicKey)?;
-    if config.cometbft.is_some() && anchor.kind() != GroupKeyKind::Rsa {
+    let saved = store.saved()?.start.map(|start| start.header().key);
+    let known = bundle.as_ref().map(|bundle| bundle.header().key).or(saved);
+    if config.cometbft.is_some() && known.unwrap_or(anchor.kind()) != GroupKeyKind::Rsa {
         return Err(NodeOpenError::CometbftKey);
+    }
+    if known == Some(GroupKeyKind::RsaPolynomial) {
+        warn!("experimental: the RSA key is shared by a polynomial, which nobody has reviewed");
     }
     if let Some(share) = &config.share {
         let path = config.config_dir.join(share);
@@ -294,16 +302,21 @@ pub fn write_cometbft_home(
     listen: SocketAddr,
 ) -> Result<CometbftHome, NodeOpenError> {
     let home = cometbft_home(config)?.ok_or(NodeOpenError::NoCometbft)?;
-    let public = if let Some(path) = &config.public_key {
-        GroupKeyAnchor::of(AnyPublicKey::read(&config.config_dir.join(path))?)
+    let (public, kind) = if let Some(path) = &config.public_key {
+        let anchor = GroupKeyAnchor::of(AnyPublicKey::read(&config.config_dir.join(path))?);
+        let kind = anchor.kind();
+        (anchor, kind)
     } else {
         let named = config.bundle.as_ref().map(|bundle| config.config_dir.join(bundle));
         let path = config.shared_bundle.clone().or(named).ok_or(NodeOpenError::NoPublicKey)?;
         let kept = config.config_dir.join(&config.store).join(BUNDLE_FILE);
         let found = [path.clone(), kept].into_iter().find(|path| path.exists());
-        read_bundle(&found.ok_or(NodeOpenError::NoBundle { path })?)?.anchor().clone()
+        let bundle = read_bundle(&found.ok_or(NodeOpenError::NoBundle { path })?)?;
+        (bundle.anchor().clone(), bundle.header().key)
     };
-    let GroupKeyAnchor::Rsa(public) = public else { return Err(NodeOpenError::CometbftKey) };
+    let (GroupKeyAnchor::Rsa(public), GroupKeyKind::Rsa) = (public, kind) else {
+        return Err(NodeOpenError::CometbftKey);
+    };
     home.write(Sha256Digest(public.digest()), listen)?;
     Ok(home)
 }
@@ -514,8 +527,9 @@ fn save_founding(
 /// Saves the shares of the ceremony in an empty store.
 fn save_shares(file: &QuorumShareFile, store: &mut QuorumStore) -> Result<(), NodeOpenError> {
     check_new(store)?;
-    let shares = file.shares.iter().map(|(label, share)| (*label, share.to_be_bytes())).collect();
-    let start = SavedStateChange::Start(GroupStart::first(file.header.clone(), &file.witnesses));
+    let start = GroupStart::first(file.header.clone(), file.witnesses.clone());
+    let start = SavedStateChange::Start(start);
+    let shares = file.shares.clone();
     let shares = SavedStateChange::Shares { epoch: file.header.epoch, shares };
     let secret = Zeroizing::new(*file.voting.to_bytes());
     let voting = SavedStateChange::Voting { epoch: file.header.epoch, life: None, secret };

@@ -59,7 +59,8 @@ pub struct QuorumNodeStatus {
     pub servers: u64,
     /// The number f of faulty servers that the group tolerates.
     pub faulty: u64,
-    /// The kind of the group's key: "rsa" or "ed25519". Empty if no group is known.
+    /// The kind of the group's key: "rsa", "rsa-polynomial" (experimental) or "ed25519". Empty if
+    /// no group is known.
     #[serde(default)]
     pub key: String,
     /// This server's number in the group, from 1; `null` if it is not a member.

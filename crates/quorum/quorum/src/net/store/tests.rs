@@ -20,7 +20,7 @@ use crate::log::{Height, LogIncarnation};
 use crate::protocol::combination::{Label, ServerIndex};
 use crate::protocol::group::GroupHeader;
 use crate::protocol::policy::MessageDigest;
-use crate::protocol::refresh::{DealingRound, RunItemName, ShareWitnesses};
+use crate::protocol::refresh::{DealingRound, RunItemName};
 use crate::protocol::server::{ApprovalWait, EncodedShareList, GroupStart, SavedStateChange};
 use crate::protocol::testing;
 use crate::protocol::unix_seconds::UnixSeconds;
@@ -384,7 +384,7 @@ fn a_start_takes_the_place_of_the_entries_before_it() {
         height: Height(2),
         ..GroupStart::first(
             GroupHeader::first(testing::group(1, 0), vec![None; 4], Sha256Digest([3; 32]), None),
-            &ShareWitnesses::new(Vec::new()),
+            Vec::new(),
         )
     };
     let applied = |height: u64| SavedStateChange::Applied {

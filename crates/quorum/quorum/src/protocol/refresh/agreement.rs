@@ -4,6 +4,7 @@
 
 mod effect;
 mod run;
+mod run_handover;
 mod servers;
 mod steps;
 
@@ -11,20 +12,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use keys::{IdentityPublicKey, IdentitySecretKey};
-use schnorr::SharingCommitment;
 
 use super::entry::{LogEntry, LogEntryBody, RefreshRole};
 use super::parameters::RefreshParameters;
 use crate::protocol::admission::{EntryAdmission, EntryCheck, EntrySlot};
 use crate::protocol::combination::ServerIndex;
 use crate::protocol::group::{GroupHeader, GroupHeaderKind, QuorumGroup};
+use crate::protocol::key_sharing::KeySharing;
 use crate::protocol::voting::{VotingKey, VotingSecret};
 use crate::protocol::wire::Sha256Digest;
 
-pub(crate) use run::sharing_digest;
-
 pub use effect::{LogEntryEffect, LogEntryRefusal};
 pub use run::RefreshRun;
+pub(crate) use run_handover::{HandoverProgress, RunScheme};
 
 /// How often a server may change its voting key before a run is opened, or between two runs.
 const MAX_VOTING_CHANGES: u8 = 64;
@@ -48,23 +48,23 @@ struct CommandUsage {
 /// The key that a refresh moves.
 #[derive(Clone)]
 pub enum RefreshedKey {
-    /// An RSA key.
-    Rsa(Arc<RefreshParameters>),
-    /// An Ed25519 key with this sharing. `None` if the refresh generates the key.
-    Ed25519(Option<Arc<SharingCommitment>>),
+    /// An RSA key of which each subset of servers has a share.
+    Combinatorial(Arc<RefreshParameters>),
+    /// A key with this sharing by a polynomial. `None` if the refresh generates an Ed25519 key.
+    Polynomial(Option<KeySharing>),
 }
 
 impl From<Arc<RefreshParameters>> for RefreshedKey {
     fn from(parameters: Arc<RefreshParameters>) -> Self {
-        Self::Rsa(parameters)
+        Self::Combinatorial(parameters)
     }
 }
 
 impl RefreshedKey {
-    fn rsa(&self) -> Result<&Arc<RefreshParameters>, LogEntryRefusal> {
+    fn parameters(&self) -> Result<&Arc<RefreshParameters>, LogEntryRefusal> {
         match self {
-            Self::Rsa(parameters) => Ok(parameters),
-            Self::Ed25519(_) => Err(LogEntryRefusal::OtherKey),
+            Self::Combinatorial(parameters) => Ok(parameters),
+            Self::Polynomial(_) => Err(LogEntryRefusal::OtherKey),
         }
     }
 }
@@ -273,12 +273,12 @@ impl RefreshAgreement {
         self.run.as_ref()
     }
 
-    /// The parameters of the RSA key.
+    /// The parameters of the combinatorial shares.
     ///
     /// # Panics
-    /// If it is no RSA key. The state machines of a refresh of an RSA key call this only.
+    /// If there are none. Only the state machines of a refresh of such shares call this.
     pub(crate) fn parameters(&self) -> &Arc<RefreshParameters> {
-        self.key.rsa().expect("a refresh of an RSA key")
+        self.key.parameters().expect("a refresh of combinatorial shares")
     }
 
     /// The refresh header for a run with a group (old node, step 1).
@@ -338,7 +338,7 @@ impl RefreshAgreement {
             | LogEntryBody::Proved { .. }
             | LogEntryBody::Complaint { .. }
             | LogEntryBody::Computed { .. }
-                if self.key.rsa().is_err() =>
+                if self.key.parameters().is_err() =>
             {
                 return Err(LogEntryRefusal::OtherKey);
             }
@@ -399,7 +399,8 @@ impl RefreshAgreement {
             return Err(LogEntryRefusal::VotingKey);
         }
         if let LogEntryBody::Handover { step, .. } = &entry.body {
-            self.check_step(entry, step)?;
+            let (handover, author) = self.handover_of(entry, step)?;
+            handover.check(author, step)?;
         }
         Ok(entry.slot())
     }
@@ -507,17 +508,15 @@ impl RefreshAgreement {
                 run.proved(manifest, confirmations)
             }
             (LogEntryBody::Complaint { complaint, .. }, Some(run)) => {
-                Ok(run.complaint(author, complaint, &self.epoch.group, self.key.rsa()?))
+                Ok(run.complaint(author, complaint, &self.epoch.group, self.key.parameters()?))
             }
             (LogEntryBody::Computed { witnesses, possession, time, .. }, Some(run)) => {
                 let times = (*time, self.epoch.time);
-                run.computed(author, (witnesses, possession), times, self.key.rsa()?)
+                run.computed(author, (witnesses, possession), times, self.key.parameters()?)
             }
             (LogEntryBody::Handover { step, voting, time }, Some(run)) => {
                 let times = (*time, self.epoch.time);
-                step.decode()
-                    .map_err(LogEntryRefusal::from)
-                    .and_then(|step| run.hand_over(author, &step, voting.as_deref(), times))
+                run.hand_over(author, step, voting.as_deref(), times)
             }
         };
         // The author has signed an invalid entry. This proves it faulty, whatever others do.

@@ -59,9 +59,9 @@ pub(crate) enum LogEntryBody {
     /// Requests of clients of the replicated service, from a server of the epoch: its batch with
     /// this number, from 0, in a segment of the log.
     Command { segment: Sha256Digest, number: u32, requests: Vec<Vec<u8>> },
-    /// A server's step in the handover of an Ed25519 key. A new server registers its session key
-    /// together with its voting key for the new epoch, and has its share at a time of its clock.
-    /// Other steps have neither.
+    /// A server's step in the handover of a key that is shared by a polynomial. A new server
+    /// registers its session key together with its voting key for the new epoch, and has its share
+    /// at a time of its clock. Other steps have neither.
     Handover {
         step: EncodedHandoverStep,
         voting: Option<Box<VotingKey>>,
@@ -220,7 +220,7 @@ impl LogEntryBody {
                 out.push(4);
                 manifest.write(out);
                 let count = u8::try_from(confirmations.len());
-                out.push(count.expect("a group with an RSA key has at most 13 servers"));
+                out.push(count.expect("a group with combinatorial shares has at most 13 servers"));
                 for (server, signature) in confirmations {
                     out.push(server.0);
                     out.extend(signature);

@@ -1,5 +1,6 @@
-//! A server in the handover of an Ed25519 key, in one run: as a dealer, as a receiver, or as both.
-//! When a key is generated, all servers are both. `docs/protocols/quorum-ed25519.md` specifies it.
+//! A server in the handover of a key that is shared by a polynomial, in one run: as a dealer, as a
+//! receiver, or as both. When a key is generated, all servers are both.
+//! `docs/protocols/quorum-ed25519.md` specifies it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,10 +12,9 @@ use handover::{
 };
 use keys::IdentitySecretKey;
 use random::{RandomError, RandomGenerator, wipe_stack};
-use schnorr::{KeyShare, SchnorrScheme};
 use zeroize::Zeroizing;
 
-use super::agreement::RefreshAgreement;
+use super::agreement::{RefreshAgreement, RunScheme};
 use super::entry::{LogEntry, LogEntryBody, RefreshRole};
 use super::handover_step::EncodedHandoverStep;
 use super::manifest::DealingRound;
@@ -22,6 +22,7 @@ use super::message::{CommonValue, RefreshMessage};
 use super::output::{RefreshOutput, RunItemName};
 use super::retries::RetrySchedule;
 use crate::protocol::combination::ServerIndex;
+use crate::protocol::key_sharing::KeySigner;
 use crate::protocol::unix_seconds::UnixSeconds;
 use crate::protocol::voting::{VotingKey, VotingSecret};
 use crate::protocol::wire::{MalformedEncoding, Sha256Digest};
@@ -35,19 +36,19 @@ const SEED: RunItemName = RunItemName::Seed(DealingRound::DESIGNATED);
 type SavedItems = BTreeMap<RunItemName, Zeroizing<Vec<u8>>>;
 
 /// A server in one run. Its secrets are wiped when it is dropped.
-pub(crate) struct HandoverServer {
+pub(crate) struct HandoverServer<S: RunScheme> {
     run: Sha256Digest,
     identity: Arc<IdentitySecretKey>,
     /// Its index among the dealers.
     dealer_index: Option<ServerIndex>,
     /// On the heap, so that no copy remains where it is moved.
     saved_seed: Option<Zeroizing<Vec<u8>>>,
-    dealer: Option<HandoverDealer<SchnorrScheme>>,
+    dealer: Option<HandoverDealer<S>>,
     /// Its index in the new group.
     receiver_index: Option<ServerIndex>,
-    receiver: Option<RunReceiver>,
+    receiver: Option<RunReceiver<S>>,
     /// The agreed state of which the wants below follow.
-    seen: Option<Arc<HandoverAgreement<SchnorrScheme>>>,
+    seen: Option<Arc<HandoverAgreement<S>>>,
     /// The entries that it wants committed, by their digests.
     wanted_entries: BTreeMap<Sha256Digest, LogEntry>,
     /// The common values that it lacks: the dealer, and a server that has it.
@@ -57,8 +58,8 @@ pub(crate) struct HandoverServer {
 }
 
 /// A server of the new group.
-struct RunReceiver {
-    receiver: HandoverReceiver<SchnorrScheme>,
+struct RunReceiver<S: RunScheme> {
+    receiver: HandoverReceiver<S>,
     /// The voting key for the new epoch.
     voting: Arc<VotingSecret>,
     /// The dealings of which it has saved its rows.
@@ -74,13 +75,44 @@ enum HandoverRetry {
 /// What a server's steps in a run depend on.
 pub(crate) struct HandoverContext<'a> {
     pub(crate) agreement: &'a RefreshAgreement,
-    /// Its share of the old group's key.
-    pub(crate) share: Option<&'a KeyShare>,
+    /// The server with its share of the old group's key.
+    pub(crate) signer: Option<&'a KeySigner>,
     /// The time of its clock.
     pub(crate) time: UnixSeconds,
 }
 
-impl HandoverServer {
+/// A server in one run, for any way to share a key. It is dropped when the run ends.
+pub(crate) trait HandoverMachine: Send {
+    /// The voting key with which this server begins the new epoch.
+    fn voting(&self) -> Option<&Arc<VotingSecret>>;
+
+    /// Ends the dealer's part, because the old epoch has ended.
+    fn end_dealer(&mut self);
+
+    /// Ends the run. Returns the server with its new share, if it has computed it.
+    fn into_signer(self: Box<Self>) -> Option<KeySigner>;
+
+    /// When to call [`Self::poll`] again.
+    fn deadline(&self) -> Option<Duration>;
+
+    /// What to do now, each for the role in which the server does it. Call this after each input,
+    /// each entry of the log, and at [`Self::deadline`].
+    ///
+    /// # Errors
+    /// If the operating system gives no random bytes.
+    fn poll(
+        &mut self,
+        now: Duration,
+        context: &HandoverContext<'_>,
+        generator: &mut RandomGenerator,
+    ) -> Result<Vec<(RefreshRole, RefreshOutput)>, RandomError>;
+
+    /// Handles a message from another new server. The caller has checked the signature of a
+    /// question.
+    fn handle_message(&mut self, from: ServerIndex, message: &RefreshMessage);
+}
+
+impl<S: RunScheme> HandoverServer<S> {
     /// A server with this identity in the open run. `dealer` and `receiver` are the items that it
     /// saved in this run as a dealer and as a receiver before a restart.
     ///
@@ -88,7 +120,7 @@ impl HandoverServer {
     /// If a saved item is malformed.
     ///
     /// # Panics
-    /// If no run is open, or it is one of an RSA key.
+    /// If no run is open, or the key is shared in another way.
     pub(crate) fn new(
         identity: Arc<IdentitySecretKey>,
         agreement: &RefreshAgreement,
@@ -96,7 +128,7 @@ impl HandoverServer {
         (dealer, receiver): (&SavedItems, &SavedItems),
     ) -> Result<Self, MalformedEncoding> {
         let run = agreement.run().expect("a run is open");
-        let handover = run.handover().expect("of an Ed25519 key");
+        let handover = run.handover().and_then(S::handover).expect("of this kind of key");
         let own = identity.public();
         let receiver_index = run.group().index_of(&own);
         let mut server = Self {
@@ -135,39 +167,126 @@ impl HandoverServer {
         Ok(server)
     }
 
-    /// The voting key with which this server begins the new epoch.
-    pub(crate) fn voting(&self) -> Option<&Arc<VotingSecret>> {
+    /// Begins the roles that have not begun. The seeds are saved before anything follows from them.
+    /// An old server may have lacked its share before.
+    fn begin_roles(
+        &mut self,
+        context: &HandoverContext<'_>,
+        handover: &HandoverAgreement<S>,
+        generator: &mut RandomGenerator,
+    ) -> Result<bool, RandomError> {
+        let mut has_begun = false;
+        if let (None, Some(index)) = (&self.receiver, self.receiver_index)
+            && let Some(participant) = index.participant()
+        {
+            let seed = random_seed(generator)?;
+            let seed = seed.first_chunk().expect("it has this length");
+            let receiver = HandoverReceiver::new(handover.terms(), participant, seed);
+            let voting = Arc::new(VotingSecret::random(generator)?);
+            self.receiver = receiver.map(|receiver| RunReceiver { receiver, voting, saved: None });
+            has_begun = true;
+        }
+        let share = context.signer.and_then(S::share);
+        let can_deal = handover.terms().old.is_none() || share.is_some();
+        if let (None, Some(index), true) = (&self.dealer, self.dealer_index, can_deal)
+            && let Some(participant) = index.participant()
+        {
+            let seed = if let Some(seed) = self.saved_seed.take() {
+                seed
+            } else {
+                let seed = random_seed(generator)?;
+                let save = RefreshOutput::Save { item: SEED, bytes: seed.clone() };
+                self.outputs.push((RefreshRole::Old, save));
+                seed
+            };
+            let share = share.filter(|_| handover.terms().old.is_some());
+            let seed = seed.first_chunk().expect("it has this length");
+            self.dealer = HandoverDealer::new(handover.terms(), participant, share, seed);
+            has_begun |= self.dealer.is_some();
+        }
+        wipe_stack();
+        Ok(has_begun)
+    }
+
+    /// Saves the receiver's rows, if it has new ones.
+    fn save_receiver(&mut self) {
+        let Some(own) = &mut self.receiver else { return };
+        let held = own.receiver.held();
+        if own.saved == Some(held) {
+            return;
+        }
+        own.saved = Some(held);
+        let state = own.receiver.to_bytes();
+        let mut bytes = Zeroizing::new(Vec::with_capacity(32 + state.len()));
+        bytes.extend(own.voting.to_bytes());
+        bytes.extend_from_slice(&state);
+        let save = RefreshOutput::Save { item: RunItemName::SessionKey, bytes };
+        self.outputs.push((RefreshRole::New, save));
+    }
+
+    /// Computes what the server wants in a state of the log.
+    fn want(&mut self, context: &HandoverContext<'_>, handover: &HandoverAgreement<S>) {
+        let mut steps: Vec<(ServerIndex, HandoverEntry<S>)> = Vec::new();
+        if let (Some(dealer), Some(index)) = (&self.dealer, self.dealer_index) {
+            steps.extend(dealer.wanted_entry(handover).map(|step| (index, step)));
+        }
+        self.wanted_values.clear();
+        if let (Some(own), Some(index)) = (&self.receiver, self.receiver_index) {
+            steps.extend(own.receiver.wanted_entries(handover).into_iter().map(|it| (index, it)));
+            for (dealer, holders) in own.receiver.wanted_values(handover) {
+                let holders =
+                    holders.iter().map(|it| (ServerIndex::of(dealer), ServerIndex::of(it)));
+                self.wanted_values.extend(holders);
+            }
+        }
+        let mut before = std::mem::take(&mut self.wanted_entries);
+        for (author, step) in steps {
+            let digest = Sha256Digest::of(&[&step.to_bytes()]);
+            let entry = before.remove(&digest);
+            let entry = entry.unwrap_or_else(|| self.entry(author, &step, context.time));
+            self.wanted_entries.insert(digest, entry);
+        }
+    }
+
+    fn entry(&self, author: ServerIndex, step: &HandoverEntry<S>, time: UnixSeconds) -> LogEntry {
+        let kind = step.kind();
+        let own = self.receiver.as_ref().filter(|_| kind == HandoverEntryKind::Key);
+        let voting = own.map(|own| Box::new(VotingKey::new(&own.voting, self.run, author)));
+        let time = (kind == HandoverEntryKind::Confirm).then_some(time);
+        let body = LogEntryBody::Handover { step: EncodedHandoverStep::new(step), voting, time };
+        LogEntry::new(author, body, &self.identity)
+    }
+}
+
+impl<S: RunScheme> HandoverMachine for HandoverServer<S>
+where
+    Self: Send,
+{
+    fn voting(&self) -> Option<&Arc<VotingSecret>> {
         self.receiver.as_ref().map(|it| &it.voting)
     }
 
-    /// Ends the dealer's part, because the old epoch has ended.
-    pub(crate) fn end_dealer(&mut self) {
+    fn end_dealer(&mut self) {
         (self.dealer, self.dealer_index, self.saved_seed) = (None, None, None);
     }
 
-    /// Ends the run. Returns the new share, if the server has computed it.
-    pub(crate) fn into_share(self) -> Option<KeyShare> {
-        self.receiver?.receiver.into_share()
+    fn into_signer(self: Box<Self>) -> Option<KeySigner> {
+        self.receiver?.receiver.into_share().map(S::signer)
     }
 
-    /// When to call [`Self::poll`] again.
-    pub(crate) fn deadline(&self) -> Option<Duration> {
+    fn deadline(&self) -> Option<Duration> {
         self.retries.deadline()
     }
 
-    /// What to do now, each for the role in which the server does it. Call this after each input,
-    /// each entry of the log, and at [`Self::deadline`].
-    ///
-    /// # Errors
-    /// If the operating system gives no random bytes.
-    pub(crate) fn poll(
+    fn poll(
         &mut self,
         now: Duration,
         context: &HandoverContext<'_>,
         generator: &mut RandomGenerator,
     ) -> Result<Vec<(RefreshRole, RefreshOutput)>, RandomError> {
         let run = context.agreement.run().filter(|run| run.id() == self.run);
-        let Some(handover) = run.and_then(|run| run.handover()) else { return Ok(Vec::new()) };
+        let handover = run.and_then(|run| S::handover(run.handover()?));
+        let Some(handover) = handover else { return Ok(Vec::new()) };
         let has_begun = self.begin_roles(context, handover, generator)?;
         let is_new = self.seen.as_ref().is_none_or(|seen| !Arc::ptr_eq(seen, handover));
         if has_begun || is_new {
@@ -194,103 +313,7 @@ impl HandoverServer {
         Ok(std::mem::take(&mut self.outputs))
     }
 
-    /// Begins the roles that have not begun. The seeds are saved before anything follows from them.
-    /// An old server may have lacked its share before.
-    fn begin_roles(
-        &mut self,
-        context: &HandoverContext<'_>,
-        handover: &HandoverAgreement<SchnorrScheme>,
-        generator: &mut RandomGenerator,
-    ) -> Result<bool, RandomError> {
-        let mut has_begun = false;
-        if let (None, Some(index)) = (&self.receiver, self.receiver_index)
-            && let Some(participant) = index.participant()
-        {
-            let seed = random_seed(generator)?;
-            let seed = seed.first_chunk().expect("it has this length");
-            let receiver = HandoverReceiver::new(handover.terms(), participant, seed);
-            let voting = Arc::new(VotingSecret::random(generator)?);
-            self.receiver = receiver.map(|receiver| RunReceiver { receiver, voting, saved: None });
-            has_begun = true;
-        }
-        let can_deal = handover.terms().old.is_none() || context.share.is_some();
-        if let (None, Some(index), true) = (&self.dealer, self.dealer_index, can_deal)
-            && let Some(participant) = index.participant()
-        {
-            let seed = if let Some(seed) = self.saved_seed.take() {
-                seed
-            } else {
-                let seed = random_seed(generator)?;
-                let save = RefreshOutput::Save { item: SEED, bytes: seed.clone() };
-                self.outputs.push((RefreshRole::Old, save));
-                seed
-            };
-            let share = context.share.filter(|_| handover.terms().old.is_some());
-            let seed = seed.first_chunk().expect("it has this length");
-            self.dealer = HandoverDealer::new(handover.terms(), participant, share, seed);
-            has_begun |= self.dealer.is_some();
-        }
-        wipe_stack();
-        Ok(has_begun)
-    }
-
-    /// Saves the receiver's rows, if it has new ones.
-    fn save_receiver(&mut self) {
-        let Some(own) = &mut self.receiver else { return };
-        let held = own.receiver.held();
-        if own.saved == Some(held) {
-            return;
-        }
-        own.saved = Some(held);
-        let state = own.receiver.to_bytes();
-        let mut bytes = Zeroizing::new(Vec::with_capacity(32 + state.len()));
-        bytes.extend(own.voting.to_bytes());
-        bytes.extend_from_slice(&state);
-        let save = RefreshOutput::Save { item: RunItemName::SessionKey, bytes };
-        self.outputs.push((RefreshRole::New, save));
-    }
-
-    /// Computes what the server wants in a state of the log.
-    fn want(&mut self, context: &HandoverContext<'_>, handover: &HandoverAgreement<SchnorrScheme>) {
-        let mut steps: Vec<(ServerIndex, HandoverEntry<SchnorrScheme>)> = Vec::new();
-        if let (Some(dealer), Some(index)) = (&self.dealer, self.dealer_index) {
-            steps.extend(dealer.wanted_entry(handover).map(|step| (index, step)));
-        }
-        self.wanted_values.clear();
-        if let (Some(own), Some(index)) = (&self.receiver, self.receiver_index) {
-            steps.extend(own.receiver.wanted_entries(handover).into_iter().map(|it| (index, it)));
-            for (dealer, holders) in own.receiver.wanted_values(handover) {
-                let holders =
-                    holders.iter().map(|it| (ServerIndex::of(dealer), ServerIndex::of(it)));
-                self.wanted_values.extend(holders);
-            }
-        }
-        let mut before = std::mem::take(&mut self.wanted_entries);
-        for (author, step) in steps {
-            let digest = Sha256Digest::of(&[&step.to_bytes()]);
-            let entry = before.remove(&digest);
-            let entry = entry.unwrap_or_else(|| self.entry(author, &step, context.time));
-            self.wanted_entries.insert(digest, entry);
-        }
-    }
-
-    fn entry(
-        &self,
-        author: ServerIndex,
-        step: &HandoverEntry<SchnorrScheme>,
-        time: UnixSeconds,
-    ) -> LogEntry {
-        let kind = step.kind();
-        let own = self.receiver.as_ref().filter(|_| kind == HandoverEntryKind::Key);
-        let voting = own.map(|own| Box::new(VotingKey::new(&own.voting, self.run, author)));
-        let time = (kind == HandoverEntryKind::Confirm).then_some(time);
-        let body = LogEntryBody::Handover { step: EncodedHandoverStep::new(step), voting, time };
-        LogEntry::new(author, body, &self.identity)
-    }
-
-    /// Handles a message from another new server. The caller has checked the signature of a
-    /// question.
-    pub(crate) fn handle_message(&mut self, from: ServerIndex, message: &RefreshMessage) {
+    fn handle_message(&mut self, from: ServerIndex, message: &RefreshMessage) {
         let Some(handover) = self.seen.clone() else { return };
         let (Some(own), Some(from_participant)) = (&mut self.receiver, from.participant()) else {
             return;
@@ -300,15 +323,17 @@ impl HandoverServer {
                 let dealer_participant = dealer.participant();
                 let value = dealer_participant
                     .and_then(|it| own.receiver.common_value(it, from_participant));
-                if let Some(value) = value.map(CommonValue) {
+                if let Some(value) = value {
+                    let value = CommonValue(S::encode_value(&value));
                     let message = RefreshMessage::Value { run: *run, dealer: *dealer, value };
                     let output = RefreshOutput::Send { to: (RefreshRole::New, from), message };
                     self.outputs.push((RefreshRole::New, output));
                 }
             }
             RefreshMessage::Value { run, dealer, value } if *run == self.run => {
-                let Some(dealer) = dealer.participant() else { return };
-                own.receiver.handle_value(&handover, from_participant, dealer, &value.0);
+                let value = S::decode_value(&value.0);
+                let (Some(dealer), Some(value)) = (dealer.participant(), value) else { return };
+                own.receiver.handle_value(&handover, from_participant, dealer, &value);
                 // The next poll wants other things.
                 if own.saved != Some(own.receiver.held()) {
                     self.save_receiver();

@@ -1,14 +1,14 @@
-//! A step in the handover of an Ed25519 key, as its author has signed it.
+//! A step in the handover of a key that is shared by a polynomial, as its author has signed it.
 
-use handover::{HandoverEntry, HandoverEntryHeader};
-use schnorr::SchnorrScheme;
+use handover::{HandoverEntry, HandoverEntryHeader, HandoverScheme};
 
 use crate::protocol::wire::MalformedEncoding;
 
-/// The largest step in bytes. A Deal among 31 servers has 13,730.
-const MAX_STEP_LEN: usize = 16 << 10;
+/// The largest step in bytes. A Deal among 31 servers has 131,120 with an RSA key of 2048 bits, and
+/// less than twice as much with 4096.
+const MAX_STEP_LEN: usize = 256 << 10;
 
-/// An encoded step, of which only the header is decoded. Its points are costly to decode, so a
+/// An encoded step, of which only the header is decoded. Its numbers are costly to decode, so a
 /// server first checks its author, and decodes a Deal only when it is applied.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct EncodedHandoverStep {
@@ -17,7 +17,7 @@ pub(crate) struct EncodedHandoverStep {
 }
 
 impl EncodedHandoverStep {
-    pub(crate) fn new(step: &HandoverEntry<SchnorrScheme>) -> Self {
+    pub(crate) fn new<S: HandoverScheme>(step: &HandoverEntry<S>) -> Self {
         Self {
             header: HandoverEntryHeader { run: step.run(), kind: step.kind() },
             bytes: step.to_bytes(),
@@ -42,8 +42,8 @@ impl EncodedHandoverStep {
         &self.bytes
     }
 
-    /// Decodes the whole step, with its points.
-    pub(crate) fn decode(&self) -> Result<HandoverEntry<SchnorrScheme>, MalformedEncoding> {
+    /// Decodes the whole step, with its numbers.
+    pub(crate) fn decode<S: HandoverScheme>(&self) -> Result<HandoverEntry<S>, MalformedEncoding> {
         HandoverEntry::from_bytes(&self.bytes).map_err(|why| MalformedEncoding(why.0))
     }
 }

@@ -55,7 +55,7 @@ pub enum RefreshMessage {
     },
     /// The answer to `AskSum`.
     Sum(SubshareSum),
-    /// Asks another new server for the common value of a dealing of an Ed25519 key, of which this
+    /// Asks another new server for the common value of a dealing by a polynomial, of which this
     /// server has no row.
     AskValue {
         /// The run.
@@ -72,7 +72,7 @@ pub enum RefreshMessage {
         /// The common value.
         value: CommonValue,
     },
-    /// The answer to `Ask` in a group with an Ed25519 key: the common value of the group's sharing.
+    /// The answer to `Ask` if the key is shared by a polynomial: the common value of the sharing.
     RowValue {
         /// The epoch.
         epoch: u64,
@@ -83,7 +83,7 @@ pub enum RefreshMessage {
 
 /// A value that the rows of two servers have in common. Secret.
 #[derive(Clone, PartialEq, Eq)]
-pub struct CommonValue(pub(crate) Zeroizing<[u8; 32]>);
+pub struct CommonValue(pub(crate) Zeroizing<Vec<u8>>);
 
 impl std::fmt::Debug for CommonValue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -199,6 +199,7 @@ impl RefreshMessage {
         match self {
             Self::Shares(answer) => 17 + answer.witnesses.len() + shares_len(&answer.shares),
             Self::Sum(sum) => 37 + shares_len(&sum.shares),
+            Self::Value { value, .. } | Self::RowValue { value, .. } => 34 + value.0.len(),
             _ => 128,
         }
     }
@@ -240,17 +241,21 @@ impl RefreshMessage {
             11 => Self::Value {
                 run: reader.digest()?,
                 dealer: reader.server()?,
-                value: CommonValue(Zeroizing::new(reader.take()?)),
+                value: read_value(&mut reader)?,
             },
-            12 => Self::RowValue {
-                epoch: reader.u64()?,
-                value: CommonValue(Zeroizing::new(reader.take()?)),
-            },
+            12 => Self::RowValue { epoch: reader.u64()?, value: read_value(&mut reader)? },
             _ => return Err(MalformedEncoding("unknown kind of message")),
         };
         reader.finish()?;
         Ok(message)
     }
+}
+
+/// The largest common value in bytes: of an RSA key of 4096 bits, with 31 servers.
+const MAX_VALUE_LEN: usize = 1024;
+
+fn read_value(reader: &mut FieldReader<'_>) -> Result<CommonValue, MalformedEncoding> {
+    Ok(CommonValue(Zeroizing::new(reader.rest_up_to(MAX_VALUE_LEN)?.to_vec())))
 }
 
 fn shares_len(shares: &EncodedShareMap) -> usize {

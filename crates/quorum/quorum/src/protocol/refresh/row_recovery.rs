@@ -1,24 +1,22 @@
-//! How a server that missed the handover of an Ed25519 key, or has lost its share, gets its row of
-//! the group's sharing from others of its group.
+//! How a server that missed the handover of a key, or has lost its share, gets its row of the
+//! group's sharing from others of its group.
 
-use std::sync::Arc;
 use std::time::Duration;
-
-use schnorr::{KeyShare, RowRepair, SharingCommitment};
 
 use super::entry::RefreshRole;
 use super::message::{CommonValue, RefreshMessage};
 use super::output::RefreshOutput;
 use super::retries::RetrySchedule;
 use crate::protocol::combination::ServerIndex;
+use crate::protocol::key_sharing::{KeyRowRepair, KeySharing, KeySigner};
 
 /// A server that asks others for the common values of its row.
 pub(crate) struct RowRecovery {
     index: ServerIndex,
     epoch: u64,
-    sharing: Arc<SharingCommitment>,
-    repair: RowRepair,
-    share: Option<KeyShare>,
+    sharing: KeySharing,
+    repair: KeyRowRepair,
+    signer: Option<KeySigner>,
     retries: RetrySchedule<ServerIndex>,
 }
 
@@ -27,17 +25,17 @@ impl RowRecovery {
     pub(crate) fn new(
         index: ServerIndex,
         epoch: u64,
-        sharing: Arc<SharingCommitment>,
+        sharing: KeySharing,
         resend: Duration,
     ) -> Option<Self> {
         let participant = index.participant().filter(|it| sharing.size().contains(*it))?;
-        let (repair, retries) = (RowRepair::new(participant), RetrySchedule::new(resend));
-        Some(Self { index, epoch, sharing, repair, share: None, retries })
+        let (repair, retries) = (sharing.new_repair(participant), RetrySchedule::new(resend));
+        Some(Self { index, epoch, sharing, repair, signer: None, retries })
     }
 
-    /// The share, once it has its row. Afterwards this is empty.
-    pub(crate) fn take(&mut self) -> Option<KeyShare> {
-        self.share.take()
+    /// The signer, once it has its row. Afterwards this is empty.
+    pub(crate) fn take(&mut self) -> Option<KeySigner> {
+        self.signer.take()
     }
 
     /// Handles a common value from another server. A wrong one changes nothing.
@@ -45,16 +43,15 @@ impl RowRecovery {
         let (Some(from), Some(own)) = (from.participant(), self.index.participant()) else {
             return;
         };
-        if epoch == self.epoch && self.share.is_none() {
-            let row = self.repair.handle_value(&self.sharing, from, &value.0);
-            self.share = row.and_then(|row| KeyShare::new(own, row, (*self.sharing).clone()));
+        if epoch == self.epoch && self.signer.is_none() {
+            self.signer = self.repair.handle_value(&self.sharing, own, from, &value.0);
         }
     }
 
     /// The next question that is due.
     pub(crate) fn poll_output(&mut self, now: Duration) -> Vec<RefreshOutput> {
         self.retries.begin_pass();
-        if self.share.is_some() {
+        if self.signer.is_some() {
             return Vec::new();
         }
         let others = self.sharing.size().participants().map(ServerIndex::of);

@@ -4,9 +4,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use super::answer_query::AnswerQuery;
 use super::output::PartialSignRequester;
 use crate::protocol::combination::ServerIndex;
-use crate::protocol::signing::PartialSignQuery;
 
 /// The largest number of one server's requests that wait or are being computed: twice the number
 /// that a server runs at a time, because each may ask for two sets of signers.
@@ -25,9 +25,9 @@ pub(super) trait QueuedSignQuery {
     fn len(&self) -> usize;
 }
 
-impl QueuedSignQuery for PartialSignQuery {
+impl QueuedSignQuery for AnswerQuery {
     fn len(&self) -> usize {
-        self.message.len()
+        self.message().len()
     }
 }
 
@@ -124,13 +124,15 @@ mod tests {
     use super::*;
     use keys::rsa::RsaEncoding;
 
-    fn query(len: usize) -> PartialSignQuery {
-        PartialSignQuery {
+    use crate::protocol::signing::PartQuery;
+
+    fn query(len: usize) -> AnswerQuery {
+        AnswerQuery::Polynomial(PartQuery {
             epoch: 1,
-            signers: None,
+            with_proof: false,
             encoding: RsaEncoding::Pkcs1,
             message: vec![7; len].into(),
-        }
+        })
     }
 
     fn asker(index: u8, request: u64) -> PartialSignRequester {

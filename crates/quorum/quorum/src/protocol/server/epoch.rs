@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use schnorr::{FrostSigner, KeyShare};
 use zeroize::Zeroizing;
 
 use super::change::{EncodedShareList, SavedStateChange};
@@ -16,7 +15,8 @@ use super::start::{GroupStart, GroupStartError, SignedGroupHeader};
 use super::{QuorumServer, SavedStateError};
 use crate::protocol::combination::{Label, ServerIndex};
 use crate::protocol::group::{GroupHeader, GroupKeyAnchor, HEADER_MAGIC};
-use crate::protocol::refresh::{self, RefreshAgreement, RefreshRun};
+use crate::protocol::key_sharing::KeySigner;
+use crate::protocol::refresh::{self, HandoverProgress, RefreshAgreement, RefreshRun};
 use crate::protocol::signing::SignerHealth;
 use crate::protocol::voting::VotingSecret;
 
@@ -84,11 +84,11 @@ impl FollowedEpoch {
     /// How far the dealings of the open run are.
     fn dealings(&self, run: &RefreshRun) -> DealingProgress {
         if let Some(handover) = run.handover() {
-            let dealers = handover.terms().dealers();
-            let late = dealers.participants().filter(|it| !handover.dealt().contains(*it));
+            let HandoverProgress { dealers, dealt, chosen } = handover.progress();
+            let late = dealers.participants().filter(|it| !dealt.contains(*it));
             return DealingProgress {
                 needed: dealers.signer_count(),
-                chosen: handover.chosen().len(),
+                chosen: chosen.len(),
                 late_dealers: late.map(ServerIndex::of).collect(),
             };
         }
@@ -185,15 +185,15 @@ impl QuorumServer {
         let Some(epoch) = &mut self.epoch else { return Ok(()) };
         let wrong = SavedStateError::Shares(epoch.header.epoch);
         let key = match &mut epoch.key {
-            EpochKey::Rsa(key) => key,
-            EpochKey::Ed25519(key) => {
+            EpochKey::Combinatorial(key) => key,
+            EpochKey::Polynomial(key) => {
                 let own = epoch.index.and_then(ServerIndex::participant);
-                let sharing = own.zip(key.sharing.as_deref().cloned());
+                let sharing = own.zip(key.sharing.as_ref());
                 let saved = sharing.zip(encoded.first()).filter(|_| encoded.len() == 1);
-                let share = saved.and_then(|((own, sharing), (_, bytes))| {
-                    KeyShare::from_bytes(own, bytes, sharing).ok()
+                let signer = saved.and_then(|((own, sharing), (_, bytes))| {
+                    KeySigner::from_bytes(sharing, own, bytes)
                 });
-                key.signer = Some(FrostSigner::new(share.ok_or(wrong)?));
+                key.signer = Some(signer.ok_or(wrong)?);
                 key.recovery = None;
                 return Ok(());
             }
@@ -209,7 +209,7 @@ impl QuorumServer {
     /// this server must hold.
     fn hold(&mut self, shares: Arc<refresh::LabeledShares>) -> bool {
         let Some(epoch) = &mut self.epoch else { return false };
-        let (Some(index), EpochKey::Rsa(key)) = (epoch.index, &mut epoch.key) else {
+        let (Some(index), EpochKey::Combinatorial(key)) = (epoch.index, &mut epoch.key) else {
             return false;
         };
         key.shares = HeldShares::new(&key.group, index, shares);
@@ -228,17 +228,18 @@ impl QuorumServer {
         self.save_shares(shares);
     }
 
-    /// This server has obtained its share of the Ed25519 key of its epoch, and saves it.
-    pub(super) fn receive_key_share(&mut self, share: KeyShare) {
+    /// This server has obtained its share by a polynomial of the key of its epoch, and saves it.
+    pub(super) fn receive_signer(&mut self, signer: KeySigner) {
         let Some(epoch) = &mut self.epoch else { return };
-        let EpochKey::Ed25519(key) = &mut epoch.key else { return };
-        let is_of_epoch = key.sharing.as_deref() == Some(share.sharing());
-        if !is_of_epoch || epoch.index.and_then(ServerIndex::participant) != Some(share.server()) {
+        let EpochKey::Polynomial(key) = &mut epoch.key else { return };
+        let is_of_epoch = key.sharing.as_ref().is_some_and(|sharing| signer.is_of(sharing));
+        let own = epoch.index.and_then(ServerIndex::participant);
+        if !is_of_epoch || own != Some(signer.server()) {
             return;
         }
-        // One row takes the place of the shares of an RSA key.
-        let saved = vec![(Label(0), share.to_bytes())];
-        (key.signer, key.recovery) = (Some(FrostSigner::new(share)), None);
+        // One row takes the place of combinatorial shares.
+        let saved = vec![(Label(0), signer.to_bytes())];
+        (key.signer, key.recovery) = (Some(signer), None);
         self.save_shares(saved);
     }
 

@@ -13,12 +13,13 @@ use zeroize::Zeroizing;
 
 use super::QuorumServer;
 use super::answering::{QueuedSignQuery, SignQueryQueue};
-use super::key::EpochKey;
+use super::key::{EpochKey, PolynomialEpochKey};
 use super::output::{PartialSignRequester, QuorumServerEvent};
 use super::sign_message::{SignMessageKind, message};
 use super::sign_request::GroupSignRequest;
 use super::signing::PartialSignRefusal;
 use crate::protocol::combination::ServerIndex;
+use crate::protocol::key_sharing::KeySigner;
 use crate::protocol::link::LinkTopic;
 use crate::protocol::policy::MessageDigest;
 use crate::protocol::signing::{FrostQuery, SignedShare};
@@ -312,6 +313,11 @@ fn signer(
     epoch: &mut Option<Box<super::epoch::FollowedEpoch>>,
     coordinator: ServerIndex,
 ) -> Option<(&mut FrostSigner, ParticipantId)> {
-    let EpochKey::Ed25519(key) = &mut epoch.as_mut()?.key else { return None };
-    Some((key.signer.as_mut()?, coordinator.participant()?))
+    match &mut epoch.as_mut()?.key {
+        EpochKey::Polynomial(PolynomialEpochKey {
+            signer: Some(KeySigner::Ed25519(signer)),
+            ..
+        }) => Some((signer, coordinator.participant()?)),
+        _ => None,
+    }
 }

@@ -195,7 +195,7 @@ impl QuorumServer {
         let mut run = self.epoch.as_mut().and_then(|epoch| epoch.run.take());
         // The shares that it has computed for this epoch, if it has only missed the epoch's
         // beginning.
-        let new = run.as_ref().and_then(|run| run.machines.rsa_new());
+        let new = run.as_ref().and_then(|run| run.machines.new_server());
         let shares = new.and_then(|new| new.computed(start.header().witnesses));
         if self.begin_epoch(start.clone(), false, now).is_err() {
             return;
@@ -203,15 +203,15 @@ impl QuorumServer {
         // The voting key follows when the log is open.
         (self.newer, self.life, self.height) = (None, None, start.height);
         let epoch = start.header().epoch + u64::from(start.refresh.is_some());
-        let share = run.as_mut().and_then(RefreshParticipation::take_share);
+        let signer = run.as_mut().and_then(RefreshParticipation::take_signer);
         self.changes.extend(run.iter_mut().flat_map(|run| run.end(false)));
         self.changes.push(SavedStateChange::Restarted(start));
         self.start_service(now, None);
         if let Some(shares) = shares {
             self.receive_shares(&shares);
         }
-        if let Some(share) = share {
-            self.receive_key_share(share);
+        if let Some(signer) = signer {
+            self.receive_signer(signer);
         }
         self.event(QuorumServerEvent::Invited { epoch });
         self.open_run(self.height, now);

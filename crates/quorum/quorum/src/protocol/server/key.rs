@@ -5,11 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rsa_arithmetic::key::GroupPublicKey;
-use schnorr::{FrostSigner, NonceCommitments, SharingCommitment};
+use schnorr::NonceCommitments;
+use threshold_rsa::ThresholdRsaShare;
 
 use super::start::VerifiedStart;
 use crate::protocol::combination::ServerIndex;
 use crate::protocol::group::GroupHeader;
+use crate::protocol::key_sharing::{KeySharing, KeySigner};
 use crate::protocol::refresh::{
     self, RefreshDelays, RefreshParameters, RefreshedKey, RowRecovery, ShareRecovery,
     ShareWitnesses,
@@ -22,12 +24,12 @@ const MAX_UNUSED: usize = 32;
 
 /// The key of an epoch.
 pub(super) enum EpochKey {
-    Rsa(RsaEpochKey),
-    Ed25519(Ed25519EpochKey),
+    Combinatorial(CombinatorialEpochKey),
+    Polynomial(PolynomialEpochKey),
 }
 
-/// An RSA key.
-pub(super) struct RsaEpochKey {
+/// An RSA key of which each subset of servers has a share.
+pub(super) struct CombinatorialEpochKey {
     pub(super) group: Arc<SigningGroup>,
     pub(super) parameters: Arc<RefreshParameters>,
     pub(super) witnesses: Arc<ShareWitnesses>,
@@ -36,19 +38,20 @@ pub(super) struct RsaEpochKey {
     pub(super) recovery: Option<ShareRecovery>,
 }
 
-/// An Ed25519 key.
-pub(super) struct Ed25519EpochKey {
-    /// `None` while the group generates the key.
-    pub(super) sharing: Option<Arc<SharingCommitment>>,
+/// A key that is shared by a polynomial: Ed25519, or RSA.
+pub(super) struct PolynomialEpochKey {
+    /// `None` while the group generates an Ed25519 key.
+    pub(super) sharing: Option<KeySharing>,
     /// A member with its share.
-    pub(super) signer: Option<FrostSigner>,
-    /// Commitments that servers have given to this one, and that it has not used.
+    pub(super) signer: Option<KeySigner>,
+    /// With an Ed25519 key, commitments that servers have given to this one, and that it has not
+    /// used.
     pub(super) unused: UnusedCommitments,
     /// The recovery of a member that lacks its share.
     pub(super) recovery: Option<RowRecovery>,
 }
 
-/// The shares of an RSA key that a member has.
+/// The combinatorial shares that a member has.
 pub(super) struct HeldShares {
     pub(super) raw: Arc<refresh::LabeledShares>,
     pub(super) signing: Arc<signing::SigningShares>,
@@ -71,17 +74,17 @@ impl EpochKey {
     /// The key of a verified start, without shares.
     pub(super) fn new(verified: VerifiedStart, header: &GroupHeader) -> Self {
         match verified {
-            VerifiedStart::Rsa { key, witnesses } => {
+            VerifiedStart::Combinatorial { key, witnesses } => {
                 let range = ShareRange::new(key.modulus().bits());
                 let parameters = Arc::new(RefreshParameters::new(&key, range));
-                Self::rsa(header, key, parameters, Arc::new(witnesses))
+                Self::combinatorial(header, key, parameters, Arc::new(witnesses))
             }
-            VerifiedStart::Ed25519(sharing) => Self::ed25519(sharing),
+            VerifiedStart::Polynomial(sharing) => Self::polynomial(sharing),
         }
     }
 
-    /// An RSA key, without shares.
-    pub(super) fn rsa(
+    /// A key with combinatorial shares, which are not there yet.
+    pub(super) fn combinatorial(
         header: &GroupHeader,
         key: GroupPublicKey,
         parameters: Arc<RefreshParameters>,
@@ -90,13 +93,19 @@ impl EpochKey {
         let identities = header.group.members().iter().map(|member| member.identity).collect();
         let combination = header.group.combination().clone();
         let group = Arc::new(SigningGroup { epoch: header.epoch, key, combination, identities });
-        Self::Rsa(RsaEpochKey { group, parameters, witnesses, shares: None, recovery: None })
+        Self::Combinatorial(CombinatorialEpochKey {
+            group,
+            parameters,
+            witnesses,
+            shares: None,
+            recovery: None,
+        })
     }
 
-    /// An Ed25519 key, without a share.
-    pub(super) fn ed25519(sharing: Option<SharingCommitment>) -> Self {
-        Self::Ed25519(Ed25519EpochKey {
-            sharing: sharing.map(Arc::new),
+    /// A key that is shared by a polynomial, without a share.
+    pub(super) fn polynomial(sharing: Option<KeySharing>) -> Self {
+        Self::Polynomial(PolynomialEpochKey {
+            sharing,
             signer: None,
             unused: UnusedCommitments::default(),
             recovery: None,
@@ -106,15 +115,15 @@ impl EpochKey {
     /// What a refresh moves.
     pub(super) fn refreshed(&self) -> RefreshedKey {
         match self {
-            Self::Rsa(key) => RefreshedKey::Rsa(key.parameters.clone()),
-            Self::Ed25519(key) => RefreshedKey::Ed25519(key.sharing.clone()),
+            Self::Combinatorial(key) => RefreshedKey::Combinatorial(key.parameters.clone()),
+            Self::Polynomial(key) => RefreshedKey::Polynomial(key.sharing.clone()),
         }
     }
 
     pub(super) fn has_shares(&self) -> bool {
         match self {
-            Self::Rsa(key) => key.shares.is_some(),
-            Self::Ed25519(key) => key.signer.is_some(),
+            Self::Combinatorial(key) => key.shares.is_some(),
+            Self::Polynomial(key) => key.signer.is_some(),
         }
     }
 
@@ -122,8 +131,8 @@ impl EpochKey {
     pub(super) fn wipe(&mut self) -> bool {
         self.end_recovery();
         match self {
-            Self::Rsa(key) => key.shares.take().is_some(),
-            Self::Ed25519(key) => key.signer.take().is_some(),
+            Self::Combinatorial(key) => key.shares.take().is_some(),
+            Self::Polynomial(key) => key.signer.take().is_some(),
         }
     }
 
@@ -135,14 +144,14 @@ impl EpochKey {
         delays: &RefreshDelays,
     ) {
         match self {
-            Self::Rsa(key) => {
+            Self::Combinatorial(key) => {
                 let (epoch, group) = (header.epoch, header.group.combination().clone());
                 let (parameters, expected) = (key.parameters.clone(), Some(header.witnesses));
                 let recovery =
                     ShareRecovery::new(index, epoch, group, parameters, expected, delays);
                 key.recovery = Some(recovery.with_witnesses(key.witnesses.clone()));
             }
-            Self::Ed25519(key) => {
+            Self::Polynomial(key) => {
                 key.recovery = key.sharing.as_ref().and_then(|sharing| {
                     RowRecovery::new(index, header.epoch, sharing.clone(), delays.resend)
                 });
@@ -152,22 +161,32 @@ impl EpochKey {
 
     pub(super) fn end_recovery(&mut self) {
         match self {
-            Self::Rsa(key) => key.recovery = None,
-            Self::Ed25519(key) => key.recovery = None,
+            Self::Combinatorial(key) => key.recovery = None,
+            Self::Polynomial(key) => key.recovery = None,
         }
     }
 
     /// When a recovery asks again.
     pub(super) fn deadline(&self) -> Option<Duration> {
         match self {
-            Self::Rsa(key) => key.recovery.as_ref()?.deadline(),
-            Self::Ed25519(key) => key.recovery.as_ref()?.deadline(),
+            Self::Combinatorial(key) => key.recovery.as_ref()?.deadline(),
+            Self::Polynomial(key) => key.recovery.as_ref()?.deadline(),
         }
     }
 
-    /// The RSA key, if it is one.
-    pub(super) fn as_rsa(&self) -> Option<&RsaEpochKey> {
-        if let Self::Rsa(key) = self { Some(key) } else { None }
+    /// The key with combinatorial shares, if it has such.
+    pub(super) fn as_combinatorial(&self) -> Option<&CombinatorialEpochKey> {
+        if let Self::Combinatorial(key) = self { Some(key) } else { None }
+    }
+
+    /// This server's share of an RSA key by a polynomial.
+    pub(super) fn rsa_share(&self) -> Option<&Arc<ThresholdRsaShare>> {
+        match self {
+            Self::Polynomial(PolynomialEpochKey {
+                signer: Some(KeySigner::Rsa(share)), ..
+            }) => Some(share),
+            _ => None,
+        }
     }
 }
 

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use keys::{IdentityPublicKey, IdentitySecretKey};
 use random::{RandomError, RandomGenerator};
 
+use super::answer_query::{AnswerQuery, AnswerShares};
 use super::change::SavedStateChange;
 use crate::protocol::admission::EntryCheck;
 use crate::protocol::combination::ServerIndex;
@@ -15,7 +16,7 @@ use crate::protocol::link::{LinkLane, LinkTopic};
 use crate::protocol::log_types::{Height, ServerSet};
 use crate::protocol::policy::{MessageDigest, MessageRefusal};
 use crate::protocol::refresh::{self, LogEntryRefusal, RefreshRole};
-use crate::protocol::signing::{PartialSignQuery, SigningEvidence, SigningShares};
+use crate::protocol::signing::SigningEvidence;
 use crate::protocol::unix_seconds::UnixSeconds;
 use crate::protocol::voting::VotingSecret;
 use crate::protocol::wire::Sha256Digest;
@@ -284,8 +285,8 @@ pub(super) enum QuorumServerTask {
     /// Partial signatures for a server.
     Answer {
         asker: PartialSignRequester,
-        query: PartialSignQuery,
-        shares: Arc<SigningShares>,
+        query: AnswerQuery,
+        shares: AnswerShares,
         identity: Arc<IdentitySecretKey>,
     },
     /// Work of a refresh.
@@ -341,10 +342,9 @@ impl QuorumServerJob {
     ) -> Result<QuorumServerJobResult, RandomError> {
         Ok(QuorumServerJobResult(match self.0 {
             QuorumServerTask::Answer { asker, query, shares, identity } => {
-                let answer = shares.answer(&query, &identity).ok();
-                let answer = answer.map(|answer| answer.to_bytes(shares.group()));
-                let message = MessageDigest::of(&query.message);
-                QuorumServerOutcome::Answer { asker, epoch: query.epoch, message, answer }
+                let answer = shares.answer(&query, &identity);
+                let message = MessageDigest::of(query.message());
+                QuorumServerOutcome::Answer { asker, epoch: query.epoch(), message, answer }
             }
             QuorumServerTask::Refresh { machine, job } => {
                 QuorumServerOutcome::Refresh { machine, result: job.run(generator)? }
@@ -460,7 +460,8 @@ pub struct RefreshRunStatus {
     pub quorum: usize,
     /// Servers of the new group that have not registered a session key.
     pub without_session_key: Vec<ServerIndex>,
-    /// The labels, l, or with an Ed25519 key the number of dealings that are chosen in the end.
+    /// The labels, l, or with a sharing by a polynomial the number of dealings that are chosen in
+    /// the end.
     pub labels: usize,
     /// The labels with a chosen dealing, or the number of chosen dealings.
     pub chosen: usize,

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use keys::IdentityPublicKey;
 use random::{RandomError, RandomGenerator};
-use schnorr::KeyShare;
 
 use super::change::SavedStateChange;
 use super::output::RefreshJobOwner;
+use crate::protocol::key_sharing::KeySigner;
 use crate::protocol::log_types::Height;
 use crate::protocol::refresh::{
-    self, HandoverContext, HandoverServer, NewServer, OldServer, RefreshAgreement, RefreshMessage,
+    self, HandoverContext, HandoverMachine, NewServer, OldServer, RefreshAgreement, RefreshMessage,
     RefreshRole,
 };
 use crate::protocol::voting::VotingSecret;
@@ -31,8 +31,10 @@ pub(super) struct RefreshParticipation {
 
 /// The state machines of the roles that have begun.
 pub(super) enum RunMachines {
-    Rsa { old: Option<Box<OldServer>>, new: Option<Box<NewServer>> },
-    Ed25519(Option<Box<HandoverServer>>),
+    /// Of a key with combinatorial shares.
+    Combinatorial { old: Option<Box<OldServer>>, new: Option<Box<NewServer>> },
+    /// Of a key that is shared by a polynomial.
+    Handover(Option<Box<dyn HandoverMachine>>),
 }
 
 impl RunMachines {
@@ -40,31 +42,31 @@ impl RunMachines {
     pub(super) fn none(agreement: &RefreshAgreement) -> Self {
         let run = agreement.run();
         match run.and_then(|run| run.handover()) {
-            Some(_) => Self::Ed25519(None),
-            None => Self::Rsa { old: None, new: None },
+            Some(_) => Self::Handover(None),
+            None => Self::Combinatorial { old: None, new: None },
         }
     }
 
-    /// The new server of an RSA key.
-    pub(super) fn rsa_new(&self) -> Option<&NewServer> {
-        if let Self::Rsa { new, .. } = self { new.as_deref() } else { None }
+    /// The new server of combinatorial shares.
+    pub(super) fn new_server(&self) -> Option<&NewServer> {
+        if let Self::Combinatorial { new, .. } = self { new.as_deref() } else { None }
     }
 
     /// The voting key that the new server has drawn for the new epoch.
     pub(super) fn voting(&self) -> Option<&Arc<VotingSecret>> {
         match self {
-            Self::Rsa { new, .. } => new.as_ref()?.voting(),
-            Self::Ed25519(server) => server.as_ref()?.voting(),
+            Self::Combinatorial { new, .. } => new.as_ref()?.voting(),
+            Self::Handover(server) => server.as_ref()?.voting(),
         }
     }
 
     pub(super) fn deadline(&self) -> Option<Duration> {
         match self {
-            Self::Rsa { old, new } => {
+            Self::Combinatorial { old, new } => {
                 let old = old.as_ref().and_then(|old| old.deadline());
                 old.into_iter().chain(new.as_ref().and_then(|new| new.deadline())).min()
             }
-            Self::Ed25519(server) => server.as_ref()?.deadline(),
+            Self::Handover(server) => server.as_ref()?.deadline(),
         }
     }
 }
@@ -95,7 +97,7 @@ impl RefreshParticipation {
         outputs: &mut Vec<(RefreshJobOwner, refresh::RefreshOutput)>,
     ) -> Result<(), RandomError> {
         match &mut self.machines {
-            RunMachines::Rsa { old, new } => {
+            RunMachines::Combinatorial { old, new } => {
                 while let Some(old) = old
                     && let Some(output) = old.poll_output(now, context.agreement, generator)?
                 {
@@ -107,7 +109,7 @@ impl RefreshParticipation {
                     outputs.push((RefreshJobOwner::New(self.id), output));
                 }
             }
-            RunMachines::Ed25519(server) => {
+            RunMachines::Handover(server) => {
                 for (role, output) in
                     server.as_mut().map_or(Ok(Vec::new()), |it| it.poll(now, context, generator))?
                 {
@@ -132,8 +134,8 @@ impl RefreshParticipation {
     ) {
         let in_new = agreement.run().and_then(|run| run.group().index_of(from));
         let (old, new) = match &mut self.machines {
-            RunMachines::Rsa { old, new } => (old, new),
-            RunMachines::Ed25519(server) => {
+            RunMachines::Combinatorial { old, new } => (old, new),
+            RunMachines::Handover(server) => {
                 if let (Some(server), Some(from)) = (server, in_new) {
                     server.handle_message(from, &message);
                 }
@@ -160,24 +162,24 @@ impl RefreshParticipation {
         }
     }
 
-    /// The share of an Ed25519 key that the new server has computed. Ends its part.
-    pub(super) fn take_share(&mut self) -> Option<KeyShare> {
+    /// The new server with the share by a polynomial that it has computed. Ends its part.
+    pub(super) fn take_signer(&mut self) -> Option<KeySigner> {
         match &mut self.machines {
-            RunMachines::Rsa { .. } => None,
-            RunMachines::Ed25519(server) => server.take()?.into_share(),
+            RunMachines::Combinatorial { .. } => None,
+            RunMachines::Handover(server) => server.take()?.into_signer(),
         }
     }
 
     /// Ends the state machines, except the new server's if `stays`. Returns what must be wiped.
     pub(super) fn end(&mut self, stays: bool) -> Vec<SavedStateChange> {
         match &mut self.machines {
-            RunMachines::Rsa { old, new } => {
+            RunMachines::Combinatorial { old, new } => {
                 *old = None;
                 if !stays {
                     *new = None;
                 }
             }
-            RunMachines::Ed25519(server) => {
+            RunMachines::Handover(server) => {
                 if let Some(server) = server {
                     server.end_dealer();
                 }
@@ -195,12 +197,12 @@ impl RefreshParticipation {
 
     pub(super) fn are_over(&self) -> bool {
         match &self.machines {
-            RunMachines::Rsa { old, new } => {
+            RunMachines::Combinatorial { old, new } => {
                 old.as_ref().is_none_or(|old| old.is_over())
                     && new.as_ref().is_none_or(|new| new.is_over())
             }
             // A server without its share gets it from its group.
-            RunMachines::Ed25519(_) => true,
+            RunMachines::Handover(_) => true,
         }
     }
 }

@@ -7,7 +7,7 @@ use keys::IdentityPublicKey;
 
 use super::QuorumServer;
 use super::epoch::FollowedEpoch;
-use super::key::{Ed25519EpochKey, EpochKey, RsaEpochKey};
+use super::key::{CombinatorialEpochKey, EpochKey, PolynomialEpochKey};
 use super::output::RefreshJobOwner;
 use super::participation::RefreshParticipation;
 use super::refreshing::QUESTION;
@@ -65,13 +65,17 @@ impl QuorumServer {
                 if *asked == header.epoch && is_of_epoch && key.has_shares() =>
             {
                 let answer = match key {
-                    EpochKey::Rsa(RsaEpochKey { witnesses, shares: Some(held), .. }) => {
+                    EpochKey::Combinatorial(CombinatorialEpochKey {
+                        witnesses,
+                        shares: Some(held),
+                        ..
+                    }) => {
                         let witnesses = with_witnesses.then_some(&**witnesses);
                         let group = header.group.combination();
                         Some(refresh::answer(*asked, witnesses, &held.raw, index, group))
                     }
-                    EpochKey::Ed25519(Ed25519EpochKey { signer: Some(signer), .. }) => {
-                        let value = index.participant().map(|it| signer.share().common_value(it));
+                    EpochKey::Polynomial(PolynomialEpochKey { signer: Some(signer), .. }) => {
+                        let value = index.participant().map(|it| signer.common_value(it));
                         let value = value.map(CommonValue);
                         value.map(|value| RefreshMessage::RowValue { epoch: *asked, value })
                     }

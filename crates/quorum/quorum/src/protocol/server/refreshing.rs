@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use keys::IdentityPublicKey;
+use keys::{IdentityPublicKey, IdentitySecretKey};
 use random::{RandomError, RandomGenerator};
-use schnorr::FrostSigner;
+use schnorr::SchnorrScheme;
+use threshold_rsa::ThresholdRsaScheme;
 use zeroize::Zeroizing;
 
 use super::change::{SavedServerState, SavedStateChange};
@@ -19,11 +20,13 @@ use super::start::{SignedGroupHeader, has_same_headers};
 use super::{QuorumServer, SavedStateError};
 use crate::protocol::combination::ServerIndex;
 use crate::protocol::group::{GroupHeader, QuorumGroup};
+use crate::protocol::key_sharing::KeySharing;
 use crate::protocol::link::LinkTopic;
 use crate::protocol::log_types::Height;
 use crate::protocol::refresh::{
-    self, HandoverContext, HandoverServer, LogEntry, LogEntryEffect as BoardChange, NewServer,
-    OldServer, RefreshMessage, RefreshRole, RefreshRun, RunItemName,
+    self, HandoverContext, HandoverMachine, HandoverServer, LogEntry,
+    LogEntryEffect as BoardChange, NewServer, OldServer, RefreshAgreement, RefreshMessage,
+    RefreshRole, RefreshRun, RunItemName, RunScheme,
 };
 use crate::protocol::wire::MalformedEncoding;
 
@@ -194,14 +197,16 @@ impl QuorumServer {
         let nothing = SavedRunItems::new();
         let (of_old, of_new) = items.unwrap_or((&nothing, &nothing));
         let (old, new, key) = match (&mut part.machines, &epoch.key) {
-            (RunMachines::Rsa { old, new }, EpochKey::Rsa(key)) => (old, new, key),
-            (RunMachines::Ed25519(server @ None), EpochKey::Ed25519(_)) => {
-                let begin = |items| {
-                    let identity = identity.clone();
-                    HandoverServer::new(identity, &epoch.agreement, delays.resend, items)
+            (RunMachines::Combinatorial { old, new }, EpochKey::Combinatorial(key)) => {
+                (old, new, key)
+            }
+            (RunMachines::Handover(server @ None), EpochKey::Polynomial(key)) => {
+                let begin = match key.sharing {
+                    Some(KeySharing::Rsa(_)) => begin_handover::<ThresholdRsaScheme>,
+                    _ => begin_handover::<SchnorrScheme>,
                 };
-                let begun = begin((of_old, of_new)).or_else(|_| begin((&nothing, &nothing)));
-                *server = begun.ok().map(Box::new);
+                let begin = |items| begin(identity, &epoch.agreement, delays.resend, items);
+                *server = begin((of_old, of_new)).or_else(|| begin((&nothing, &nothing)));
                 return;
             }
             _ => return,
@@ -260,15 +265,15 @@ impl QuorumServer {
         let chain = &epoch.start.chain;
         let signed = self.newer.take_if(|newer| has_same_headers(chain, &newer.chain));
         let event = QuorumServerEvent::EpochBegun { epoch: epoch.header.epoch, index: epoch.index };
-        if run.as_ref().is_some_and(|run| run.machines.rsa_new().is_some()) {
+        if run.as_ref().is_some_and(|run| run.machines.new_server().is_some()) {
             // The new server's role in the run recovers the shares if it lacks them.
             epoch.key.end_recovery();
         }
-        let mut share = None;
+        let mut signer = None;
         match run {
             // A server that lacks its share gets it from others of its group.
-            Some(mut run @ RefreshParticipation { machines: RunMachines::Ed25519(_), .. }) => {
-                share = run.take_share();
+            Some(mut run @ RefreshParticipation { machines: RunMachines::Handover(_), .. }) => {
+                signer = run.take_signer();
                 self.changes.extend(run.end(false));
             }
             run => {
@@ -277,8 +282,8 @@ impl QuorumServer {
         }
         self.operator_request = None;
         self.event(event);
-        if let Some(share) = share {
-            self.receive_key_share(share);
+        if let Some(signer) = signer {
+            self.receive_signer(signer);
         }
         self.expire(now);
         self.step_refresh(now, generator)?;
@@ -306,27 +311,27 @@ impl QuorumServer {
             if let Some(epoch) = &mut self.epoch {
                 let FollowedEpoch { agreement, run, key, header, .. } = &mut **epoch;
                 if let Some(run) = run {
-                    let share = match key {
-                        EpochKey::Rsa(_) => None,
-                        EpochKey::Ed25519(key) => key.signer.as_ref().map(FrostSigner::share),
+                    let signer = match key {
+                        EpochKey::Combinatorial(_) => None,
+                        EpochKey::Polynomial(key) => key.signer.as_ref(),
                     };
-                    let context = HandoverContext { agreement, share, time };
+                    let context = HandoverContext { agreement, signer, time };
                     run.poll(now, &context, generator, &mut outputs)?;
                 }
                 let machine = RefreshJobOwner::Recovery(header.epoch);
                 let polled = match key {
-                    EpochKey::Rsa(key) => {
+                    EpochKey::Combinatorial(key) => {
                         let recovery = &mut key.recovery;
                         std::iter::from_fn(|| recovery.as_mut()?.poll_output(now)).collect()
                     }
-                    EpochKey::Ed25519(key) => {
+                    EpochKey::Polynomial(key) => {
                         key.recovery.as_mut().map_or(Vec::new(), |it| it.poll_output(now))
                     }
                 };
                 outputs.extend(polled.into_iter().map(|output| (machine, output)));
             }
             if let Some(ended) = &mut self.ended {
-                let context = HandoverContext { agreement: &ended.agreement, share: None, time };
+                let context = HandoverContext { agreement: &ended.agreement, signer: None, time };
                 ended.machines.poll(now, &context, generator, &mut outputs)?;
             }
             if outputs.is_empty() {
@@ -432,8 +437,8 @@ impl QuorumServer {
         let live = self.epoch.as_mut().and_then(|epoch| epoch.run.as_mut());
         let ended = self.ended.as_mut().map(|ended| &mut ended.machines);
         let mut machines = live.into_iter().chain(ended).filter_map(|run| match run.machines {
-            RunMachines::Rsa { ref mut old, ref mut new } => Some((run.id, old, new)),
-            RunMachines::Ed25519(_) => None,
+            RunMachines::Combinatorial { ref mut old, ref mut new } => Some((run.id, old, new)),
+            RunMachines::Handover(_) => None,
         });
         match machine {
             RefreshJobOwner::Old(id) => {
@@ -448,7 +453,7 @@ impl QuorumServer {
             }
             RefreshJobOwner::Recovery(number) => {
                 let Some(epoch) = &mut self.epoch else { return };
-                if let EpochKey::Rsa(key) = &mut epoch.key
+                if let EpochKey::Combinatorial(key) = &mut epoch.key
                     && let Some(recovery) = &mut key.recovery
                     && epoch.header.epoch == number
                 {
@@ -462,15 +467,15 @@ impl QuorumServer {
     pub(super) fn step_recovery(&mut self) {
         let Some(epoch) = &mut self.epoch else { return };
         match &mut epoch.key {
-            EpochKey::Rsa(key) => {
+            EpochKey::Combinatorial(key) => {
                 let recovered = key.recovery.as_mut().and_then(refresh::ShareRecovery::take);
                 if let Some((_, shares)) = recovered {
                     self.receive_shares(&Arc::new(shares));
                 }
             }
-            EpochKey::Ed25519(key) => {
-                if let Some(share) = key.recovery.as_mut().and_then(refresh::RowRecovery::take) {
-                    self.receive_key_share(share);
+            EpochKey::Polynomial(key) => {
+                if let Some(signer) = key.recovery.as_mut().and_then(refresh::RowRecovery::take) {
+                    self.receive_signer(signer);
                 }
             }
         }
@@ -506,12 +511,12 @@ impl QuorumServer {
             && let Some(index) = epoch.header.group.index_of(from)
         {
             match (message, &mut epoch.key) {
-                (RefreshMessage::Shares(answer), EpochKey::Rsa(key)) => {
+                (RefreshMessage::Shares(answer), EpochKey::Combinatorial(key)) => {
                     if let Some(recovery) = &mut key.recovery {
                         recovery.handle_answer(index, answer);
                     }
                 }
-                (RefreshMessage::RowValue { epoch, value }, EpochKey::Ed25519(key)) => {
+                (RefreshMessage::RowValue { epoch, value }, EpochKey::Polynomial(key)) => {
                     if let Some(recovery) = &mut key.recovery {
                         recovery.handle_value(index, *epoch, value);
                     }
@@ -544,17 +549,32 @@ impl QuorumServer {
 fn next_key(run: &RefreshRun, key: &EpochKey) -> Option<(GroupHeader, EpochKey, Vec<u8>)> {
     let header = run.next_epoch()?.clone();
     Some(match key {
-        EpochKey::Rsa(key) => {
+        EpochKey::Combinatorial(key) => {
             let (public, parameters) = (key.group.key.clone(), key.parameters.clone());
             let witnesses = run.read_new_witnesses()?.clone();
             let encoded = witnesses.to_bytes();
-            let key = EpochKey::rsa(&header, public, parameters, witnesses);
+            let key = EpochKey::combinatorial(&header, public, parameters, witnesses);
             (header, key, encoded)
         }
-        EpochKey::Ed25519(_) => {
-            let sharing = run.read_new_sharing()?.clone();
+        EpochKey::Polynomial(_) => {
+            let sharing = run.read_new_sharing()?;
             let encoded = sharing.to_bytes();
-            (header, EpochKey::ed25519(Some(sharing)), encoded)
+            (header, EpochKey::polynomial(Some(sharing)), encoded)
         }
     })
+}
+
+/// The server in the open run of a key that is shared in this way, with the items that it has saved
+/// as a dealer and as a receiver. `None` if they are malformed.
+fn begin_handover<S: RunScheme + 'static>(
+    identity: &Arc<IdentitySecretKey>,
+    agreement: &RefreshAgreement,
+    resend: Duration,
+    items: (&SavedRunItems, &SavedRunItems),
+) -> Option<Box<dyn HandoverMachine>>
+where
+    HandoverServer<S>: Send,
+{
+    let server = HandoverServer::<S>::new(identity.clone(), agreement, resend, items);
+    Some(Box::new(server.ok()?))
 }

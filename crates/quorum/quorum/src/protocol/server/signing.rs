@@ -7,6 +7,7 @@ use encoding::FieldReader;
 use keys::IdentityPublicKey;
 use keys::rsa::RsaEncoding;
 
+use super::answer_query::{AnswerQuery, AnswerShares};
 use super::key::EpochKey;
 use super::output::{
     LocalRequestId, PartialSignRequester, QuorumServerEvent, QuorumServerOutput, QuorumServerTask,
@@ -17,13 +18,14 @@ use super::sign_request::{GroupSignRequest, GroupSignRequestOutput};
 use super::{QuorumServer, epoch::FollowedEpoch};
 use crate::protocol::combination::ServerIndex;
 use crate::protocol::group::GroupKeyKind;
+use crate::protocol::key_sharing::KeySharing;
 use crate::protocol::link::LinkTopic;
 use crate::protocol::log_types::Height;
 use crate::protocol::policy::{self, MessageDigest, MessageRefusal};
 use crate::protocol::replication::replica::StatementTruth;
 use crate::protocol::replication::{SERVICE_MAGIC, SignedServiceAnswer};
 use crate::protocol::signing::{
-    self, PartialSignQuery, RoastRequest, SignRequest, SigningEncoding,
+    self, PolynomialSignRequest, RoastRequest, SignRequest, SigningEncoding,
 };
 use crate::protocol::wire::MalformedEncoding;
 
@@ -220,7 +222,9 @@ impl QuorumServer {
     /// The usual encoding of the group's key, in which it signs for itself.
     pub(crate) fn own_encoding(&self) -> SigningEncoding {
         match self.settings.anchor.kind() {
-            GroupKeyKind::Rsa => SigningEncoding::Rsa(RsaEncoding::Pkcs1),
+            GroupKeyKind::Rsa | GroupKeyKind::RsaPolynomial => {
+                SigningEncoding::Rsa(RsaEncoding::Pkcs1)
+            }
             GroupKeyKind::Ed25519 => SigningEncoding::Ed25519,
         }
     }
@@ -234,22 +238,35 @@ impl QuorumServer {
         deadline: Duration,
     ) -> Result<(), SignRefusal> {
         let epoch = self.epoch.as_mut().filter(|epoch| epoch.index.is_some());
-        let FollowedEpoch { key, health, .. } = &mut **epoch.ok_or(SignRefusal::NoMember)?;
+        let FollowedEpoch { key, health, header, .. } =
+            &mut **epoch.ok_or(SignRefusal::NoMember)?;
         if self.newer.is_some() {
             return Err(SignRefusal::EpochEnded);
         }
         let request = match (key, encoding) {
-            (EpochKey::Rsa(key), SigningEncoding::Rsa(encoding)) => {
+            (EpochKey::Combinatorial(key), SigningEncoding::Rsa(encoding)) => {
                 let group = key.group.clone();
                 let request = SignRequest::new(group, message, encoding, health, now, deadline);
-                GroupSignRequest::Rsa(Box::new(request.map_err(|_| SignRefusal::Encoding)?))
+                let request = request.map_err(|_| SignRefusal::Encoding)?;
+                GroupSignRequest::Combinatorial(Box::new(request))
             }
-            (EpochKey::Ed25519(key), SigningEncoding::Ed25519) => {
-                let sharing = key.sharing.as_ref().ok_or(SignRefusal::NoKey)?;
-                let known = key.unused.take();
-                let request = RoastRequest::new(sharing, message, known, health, now, deadline);
-                GroupSignRequest::Ed25519(Box::new(request))
-            }
+            (EpochKey::Polynomial(key), encoding) => match (&key.sharing, encoding) {
+                (Some(KeySharing::Rsa(sharing)), SigningEncoding::Rsa(encoding)) => {
+                    let sharing = (sharing, header.epoch);
+                    let request = PolynomialSignRequest::new(
+                        sharing, message, encoding, health, now, deadline,
+                    );
+                    let request = request.map_err(|_| SignRefusal::Encoding)?;
+                    GroupSignRequest::Polynomial(Box::new(request))
+                }
+                (Some(KeySharing::Ed25519(sharing)), SigningEncoding::Ed25519) => {
+                    let known = key.unused.take();
+                    let request = RoastRequest::new(sharing, message, known, health, now, deadline);
+                    GroupSignRequest::Ed25519(Box::new(request))
+                }
+                (None, SigningEncoding::Ed25519) => return Err(SignRefusal::NoKey),
+                _ => return Err(SignRefusal::Encoding),
+            },
             _ => return Err(SignRefusal::Encoding),
         };
         let number = self.next_request;
@@ -320,7 +337,7 @@ impl QuorumServer {
             let ended = self.requests.remove(&number);
             if let Some(GroupSignRequest::Ed25519(request)) = ended.map(|own| own.request)
                 && let Some(epoch) = &mut self.epoch
-                && let EpochKey::Ed25519(key) = &mut epoch.key
+                && let EpochKey::Polynomial(key) = &mut epoch.key
             {
                 key.unused.put(request.into_unused());
             }
@@ -328,7 +345,7 @@ impl QuorumServer {
         }
     }
 
-    fn ask(&mut self, now: Duration, number: u64, to: ServerIndex, query: PartialSignQuery) {
+    fn ask(&mut self, now: Duration, number: u64, to: ServerIndex, query: AnswerQuery) {
         let Some(epoch) = &self.epoch else { return };
         if Some(to) == epoch.index {
             let asker = PartialSignRequester { index: to, request: number };
@@ -416,7 +433,8 @@ impl QuorumServer {
         let Some(index) = epoch.header.group.index_of(from) else {
             return Err(MalformedEncoding("not from a server of this epoch"));
         };
-        if epoch.key.as_rsa().is_some() && kind as u8 >= SignMessageKind::AskCommitments as u8 {
+        let is_ed25519 = epoch.header.key == GroupKeyKind::Ed25519;
+        if !is_ed25519 && kind as u8 >= SignMessageKind::AskCommitments as u8 {
             return Err(MalformedEncoding("unknown kind of message"));
         }
         match kind {
@@ -434,11 +452,12 @@ impl QuorumServer {
             }
             SignMessageKind::Share => self.handle_share(now, number, index, rest),
             SignMessageKind::Ask => {
-                let Some(key) = epoch.key.as_rsa() else {
+                if is_ed25519 {
                     return Err(MalformedEncoding("a request of a group with an RSA key"));
-                };
-                let asked = PartialSignQuery::parse(&key.group, rest);
-                let asked = asked.ok_or_else(|| not_asked(epoch.header.epoch, rest));
+                }
+                let about = epoch.header.epoch;
+                let asked = AnswerQuery::parse(&epoch.key, about, rest);
+                let asked = asked.ok_or_else(|| not_asked(about, rest));
                 let asker = PartialSignRequester { index, request: number };
                 if let Err(refusal) = asked.and_then(|query| self.begin_answer(asker, query)) {
                     let is_busy = matches!(refusal, PartialSignRefusal::Busy);
@@ -461,12 +480,16 @@ impl QuorumServer {
     }
 
     fn handle_partial_answer(&mut self, now: Duration, number: u64, by: ServerIndex, bytes: &[u8]) {
-        if let Some(own) = self.requests.get_mut(&number)
-            && let GroupSignRequest::Rsa(request) = &mut own.request
-        {
-            request.handle_answer(now, by, bytes);
-            self.perform_request_outputs(now, number);
+        let Some(identity) = self.identity_of(by) else { return };
+        let Some(own) = self.requests.get_mut(&number) else { return };
+        match &mut own.request {
+            GroupSignRequest::Combinatorial(request) => request.handle_answer(now, by, bytes),
+            GroupSignRequest::Polynomial(request) => {
+                request.handle_answer(now, by, &identity, bytes);
+            }
+            GroupSignRequest::Ed25519(_) => return,
         }
+        self.perform_request_outputs(now, number);
     }
 
     /// The identity of a server of this epoch.
@@ -491,13 +514,13 @@ impl QuorumServer {
     fn begin_answer(
         &mut self,
         asker: PartialSignRequester,
-        query: PartialSignQuery,
+        query: AnswerQuery,
     ) -> Result<(), PartialSignRefusal> {
         // Before the policy, because to look for a statement costs time.
         if self.answering.is_full(asker.index) {
             return Err(PartialSignRefusal::Busy);
         }
-        self.may_sign(&query.message)?;
+        self.may_sign(query.message())?;
         if self.epoch.as_ref().is_none_or(|epoch| !epoch.key.has_shares()) {
             return Err(PartialSignRefusal::NoShares);
         }
@@ -518,9 +541,11 @@ impl QuorumServer {
 
     /// Keeps the processors busy computing answers.
     fn compute_answers(&mut self) {
-        let key = self.epoch.as_ref().and_then(|epoch| epoch.key.as_rsa());
-        let shares = key.and_then(|key| key.shares.as_ref());
-        let Some(shares) = shares.map(|shares| shares.signing.clone()) else { return };
+        let Some(epoch) = &self.epoch else { return };
+        let held = epoch.key.as_combinatorial().and_then(|key| key.shares.as_ref());
+        let held = held.map(|held| AnswerShares::Combinatorial(held.signing.clone()));
+        let share = epoch.key.rsa_share().map(|share| AnswerShares::Polynomial(share.clone()));
+        let Some(shares) = held.or(share) else { return };
         while let Some((asker, query)) = self.answering.begin(self.settings.processors) {
             let (shares, identity) = (shares.clone(), self.settings.identity.clone());
             self.job(QuorumServerTask::Answer { asker, query, shares, identity });

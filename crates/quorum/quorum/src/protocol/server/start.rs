@@ -6,6 +6,8 @@
 //! server sends its own start, as an *invite*, to servers without one: those of a new group, and
 //! those that missed the end of a refresh.
 
+use std::sync::Arc;
+
 use encoding::{FieldReader, FieldWrite as _};
 use keys::{Ed25519PublicKey, RsaPublicKey};
 use rsa_arithmetic::key::{GroupPublicKey, GroupPublicKeyError};
@@ -16,8 +18,9 @@ use crate::protocol::group::{
     GroupHeader, GroupHeaderKind, GroupKeyAnchor, GroupKeyKind, HeaderChainError, QuorumGroup,
     verify_chain, verify_refresh,
 };
+use crate::protocol::key_sharing::KeySharing;
 use crate::protocol::log_types::{Height, ServerSet};
-use crate::protocol::refresh::{ShareWitnesses, sharing_digest};
+use crate::protocol::refresh::ShareWitnesses;
 use crate::protocol::wire::{MalformedEncoding, Sha256Digest};
 
 /// The largest number of epochs in a chain: one a day for 27 years.
@@ -59,7 +62,7 @@ pub struct GroupStart {
     pub refresh: Option<SignedGroupHeader>,
     /// The last height of the log that is included in this state.
     pub height: Height,
-    /// The witnesses of the current epoch, or its sharing of an Ed25519 key, encoded. Empty in the
+    /// The witnesses of the current epoch, or its sharing by a polynomial, encoded. Empty in the
     /// epoch of a founding header.
     pub witnesses: Vec<u8>,
 }
@@ -89,19 +92,20 @@ pub enum GroupStartError {
 
 /// The content of a verified start.
 pub(super) enum VerifiedStart {
-    Rsa {
+    Combinatorial {
         key: GroupPublicKey,
         witnesses: ShareWitnesses,
     },
-    /// The sharing of an Ed25519 key, or `None` while the group generates it.
-    Ed25519(Option<SharingCommitment>),
+    /// The sharing by a polynomial, or `None` while the group generates an Ed25519 key.
+    Polynomial(Option<KeySharing>),
 }
 
 impl GroupStart {
-    /// The start of the servers of the first epoch, from the ceremony.
-    pub fn first(header: GroupHeader, witnesses: &ShareWitnesses) -> Self {
+    /// The start of the servers of the first epoch, from the ceremony, with the encoded witnesses
+    /// or sharing.
+    pub fn first(header: GroupHeader, witnesses: Vec<u8>) -> Self {
         let chain = vec![SignedGroupHeader { header, signature: Vec::new() }];
-        Self { chain, refresh: None, height: Height(0), witnesses: witnesses.to_bytes() }
+        Self { chain, refresh: None, height: Height(0), witnesses }
     }
 
     /// The start of the servers that generate an Ed25519 key.
@@ -268,7 +272,7 @@ impl GroupStart {
         anchor: &GroupKeyAnchor,
         is_own: bool,
     ) -> Result<VerifiedStart, GroupStartError> {
-        if self.header().key != anchor.kind() {
+        if !anchor.admits(self.header().key) {
             return Err(GroupStartError::OtherGroup);
         }
         let learnt;
@@ -279,7 +283,7 @@ impl GroupStart {
                 }
                 if self.header().kind == GroupHeaderKind::Founding {
                     let is_first = self.chain.len() == 1 && self.header().is_next(None);
-                    let first = is_first.then_some(VerifiedStart::Ed25519(None));
+                    let first = is_first.then_some(VerifiedStart::Polynomial(None));
                     return first.ok_or(GroupStartError::Chain(HeaderChainError::Order(0)));
                 }
                 // This server has followed the log from the founding header to here.
@@ -312,20 +316,26 @@ impl GroupStart {
             })
             .map_err(GroupStartError::Refresh)?;
         }
-        match anchor {
-            GroupKeyAnchor::Rsa(public) => self.verify_witnesses(public),
-            GroupKeyAnchor::Ed25519(public) => {
-                let sharing = SharingCommitment::from_bytes(&self.witnesses).ok();
-                let sharing = sharing.filter(|sharing| {
-                    sharing_digest(sharing) == header.witnesses
-                        && sharing.size() == header.group.size()
-                        && sharing.public_key().to_bytes() == public.to_bytes()
-                });
-                let sharing = sharing.ok_or(GroupStartError::Witnesses)?;
-                Ok(VerifiedStart::Ed25519(Some(sharing)))
+        // Before anything that is costly.
+        let is_signed = || KeySharing::digest_of(&self.witnesses) == header.witnesses;
+        let sharing = match (anchor, header.key) {
+            (GroupKeyAnchor::Rsa(public), GroupKeyKind::Rsa) => {
+                return self.verify_witnesses(public);
             }
-            GroupKeyAnchor::Founding(_) => Err(GroupStartError::OtherGroup),
-        }
+            (GroupKeyAnchor::Rsa(public), GroupKeyKind::RsaPolynomial) if is_signed() => {
+                KeySharing::parse_rsa(public, &self.witnesses)
+            }
+            (GroupKeyAnchor::Ed25519(public), _) if is_signed() => {
+                let sharing = SharingCommitment::from_bytes(&self.witnesses).ok();
+                let is_key =
+                    |it: &SharingCommitment| it.public_key().to_bytes() == public.to_bytes();
+                sharing.filter(is_key).map(|it| KeySharing::Ed25519(Arc::new(it)))
+            }
+            (GroupKeyAnchor::Founding(_), _) => return Err(GroupStartError::OtherGroup),
+            _ => None,
+        };
+        let sharing = sharing.filter(|sharing| sharing.size() == header.group.size());
+        Ok(VerifiedStart::Polynomial(Some(sharing.ok_or(GroupStartError::Witnesses)?)))
     }
 
     fn verify_witnesses(&self, public: &RsaPublicKey) -> Result<VerifiedStart, GroupStartError> {
@@ -337,7 +347,7 @@ impl GroupStart {
             .ok_or(GroupStartError::Witnesses)?;
         let g_0 =
             modulus.product(header.group.combination().labels().map(|it| witnesses.witness(it)));
-        Ok(VerifiedStart::Rsa { key: GroupPublicKey::new(modulus, g_0)?, witnesses })
+        Ok(VerifiedStart::Combinatorial { key: GroupPublicKey::new(modulus, g_0)?, witnesses })
     }
 }
 

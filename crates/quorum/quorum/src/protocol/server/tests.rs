@@ -4,8 +4,10 @@ mod approving;
 mod due_refresh;
 mod ed25519;
 mod frost_questions;
+mod handovers;
 mod inviting;
 mod replicating;
+mod rsa_polynomial;
 mod wiping;
 mod world;
 
@@ -19,14 +21,12 @@ use sim::SeededRng;
 use zeroize::Zeroizing;
 
 use super::*;
+use crate::protocol::ceremony::share_file::QuorumShareFile;
 use crate::protocol::combination::ServerIndex;
-use crate::protocol::group::{GroupHeader, QuorumGroup, verify_chain};
+use crate::protocol::group::{GroupHeader, GroupKeyKind, QuorumGroup, verify_chain};
 use crate::protocol::log_types::{ServerSet, Voter};
 use crate::protocol::policy::MessageRefusal;
-use crate::protocol::refresh::{
-    LogEntryRefusal, RefreshMessage, RefreshParameters, RunItemName, ShareWitnesses,
-};
-use crate::protocol::share::ShareRange;
+use crate::protocol::refresh::{LogEntryRefusal, RefreshMessage, RunItemName};
 use crate::protocol::signing::PartialSignQuery;
 use crate::protocol::testing::{group, identity};
 use crate::protocol::wire::Sha256Digest;

@@ -68,6 +68,31 @@ impl QuickSigners {
     }
 }
 
+/// Appends an encoding.
+pub(super) fn write_encoding(encoding: &RsaEncoding, bytes: &mut Vec<u8>) {
+    match encoding {
+        RsaEncoding::Pkcs1 => bytes.push(PKCS1),
+        RsaEncoding::Pkcs1Sha512 => bytes.push(PKCS1_SHA512),
+        RsaEncoding::Pss { salt } => {
+            bytes.push(PSS);
+            bytes.extend_from_slice(salt);
+        }
+    }
+}
+
+/// Reads an encoding. Returns what follows it, too.
+pub(super) fn read_encoding(bytes: &[u8]) -> Option<(RsaEncoding, &[u8])> {
+    Some(match bytes.split_first()? {
+        (&PKCS1, rest) => (RsaEncoding::Pkcs1, rest),
+        (&PKCS1_SHA512, rest) => (RsaEncoding::Pkcs1Sha512, rest),
+        (&PSS, rest) => {
+            let (salt, rest) = rest.split_first_chunk::<SALT_LEN>()?;
+            (RsaEncoding::Pss { salt: *salt }, rest)
+        }
+        _ => return None,
+    })
+}
+
 /// A request to a server for its partial signatures.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartialSignQuery {
@@ -86,14 +111,7 @@ impl PartialSignQuery {
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = self.epoch.to_be_bytes().to_vec();
         bytes.extend(self.signers.map_or(FULL, |signers| signers.0).to_be_bytes());
-        match &self.encoding {
-            RsaEncoding::Pkcs1 => bytes.push(PKCS1),
-            RsaEncoding::Pkcs1Sha512 => bytes.push(PKCS1_SHA512),
-            RsaEncoding::Pss { salt } => {
-                bytes.push(PSS);
-                bytes.extend_from_slice(salt);
-            }
-        }
+        write_encoding(&self.encoding, &mut bytes);
         bytes.extend_from_slice(&self.message);
         bytes
     }
@@ -102,15 +120,7 @@ impl PartialSignQuery {
     pub fn parse(group: &SigningGroup, bytes: &[u8]) -> Option<Self> {
         let (epoch, rest) = bytes.split_first_chunk()?;
         let (signers, rest) = rest.split_first_chunk()?;
-        let (encoding, message) = match rest.split_first()? {
-            (&PKCS1, message) => (RsaEncoding::Pkcs1, message),
-            (&PKCS1_SHA512, message) => (RsaEncoding::Pkcs1Sha512, message),
-            (&PSS, rest) => {
-                let (salt, message) = rest.split_first_chunk::<SALT_LEN>()?;
-                (RsaEncoding::Pss { salt: *salt }, message)
-            }
-            _ => return None,
-        };
+        let (encoding, message) = read_encoding(rest)?;
         let epoch = u64::from_be_bytes(*epoch);
         if epoch != group.epoch || message.len() > MAX_MESSAGE_LEN {
             return None;

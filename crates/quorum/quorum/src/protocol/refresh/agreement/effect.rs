@@ -55,13 +55,13 @@ pub enum LogEntryRefusal {
     /// The approved group is too large for the kind of key.
     #[error("the group is too large for the key")]
     GroupSize,
-    /// The entry belongs to a refresh of the other kind of key.
+    /// The entry belongs to a refresh of another kind of key.
     #[error("for another kind of key")]
     OtherKey,
     /// The group generates its key, and cannot cancel that.
     #[error("the group generates its key")]
     Founding,
-    /// A step of the handover of an Ed25519 key is wrong.
+    /// A step of a handover is wrong.
     #[error("a step of the handover is wrong: {0}")]
     Handover(#[from] HandoverFault),
     /// A step of the handover cannot be decoded.

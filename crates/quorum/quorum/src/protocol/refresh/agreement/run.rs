@@ -3,22 +3,21 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use handover::{
-    HandoverAgreement, HandoverEffect, HandoverEntry, HandoverEntryKind, HandoverFault,
-    HandoverTerms,
-};
+use handover::{HandoverEffect, HandoverEntryKind, HandoverFault};
 use keys::IdentityPublicKey;
-use schnorr::{SchnorrScheme, SharingCommitment};
 
 use super::super::complaint::{self, Complainant};
 use super::super::entry::Complaint;
+use super::super::handover_step::EncodedHandoverStep;
 use super::super::manifest::{DealingManifest, DealingRound};
 use super::super::parameters::RefreshParameters;
 use super::super::possession::{self, ShareWitnesses};
 use super::super::session::SessionPoint;
+use super::run_handover::RunHandover;
 use super::{LogEntryEffect, LogEntryRefusal, RefreshedKey};
 use crate::protocol::combination::{CombinatorialSharing, Label, ServerIndex};
 use crate::protocol::group::{GroupHeader, GroupHeaderKind, QuorumGroup};
+use crate::protocol::key_sharing::KeySharing;
 use crate::protocol::unix_seconds::UnixSeconds;
 use crate::protocol::voting::VotingKey;
 use crate::protocol::wire::Sha256Digest;
@@ -28,9 +27,9 @@ use crate::protocol::wire::Sha256Digest;
 pub struct RefreshRun {
     pub(super) header: GroupHeader,
     pub(super) id: Sha256Digest,
-    /// The handover of an Ed25519 key. The session keys, proofs, choices and witnesses below are of
-    /// an RSA key.
-    pub(super) handover: Option<Arc<HandoverAgreement<SchnorrScheme>>>,
+    /// The handover of a key that is shared by a polynomial. The session keys, proofs, choices and
+    /// witnesses below are of combinatorial shares.
+    pub(super) handover: Option<RunHandover>,
     pub(super) session_keys: BTreeMap<ServerIndex, SessionPoint>,
     /// The voting keys for the new epoch.
     pub(super) voting: BTreeMap<ServerIndex, IdentityPublicKey>,
@@ -57,10 +56,9 @@ impl RefreshRun {
     pub(super) fn new(header: GroupHeader, key: &RefreshedKey) -> Self {
         let id = header.digest();
         let handover = match key {
-            RefreshedKey::Rsa(_) => None,
-            RefreshedKey::Ed25519(old) => {
-                let (old, new) = (old.as_deref().cloned(), header.group.size());
-                Some(Arc::new(HandoverAgreement::new(HandoverTerms { run: id.0, old, new })))
+            RefreshedKey::Combinatorial(_) => None,
+            RefreshedKey::Polynomial(old) => {
+                Some(RunHandover::new(id, old.as_ref(), header.group.size()))
             }
         };
         Self {
@@ -109,13 +107,13 @@ impl RefreshRun {
         self.voting.get(&server).copied()
     }
 
-    /// The handover, if the key is an Ed25519 key.
-    pub(crate) fn handover(&self) -> Option<&Arc<HandoverAgreement<SchnorrScheme>>> {
+    /// The handover, if the key is shared by a polynomial.
+    pub(crate) fn handover(&self) -> Option<&RunHandover> {
         self.handover.as_ref()
     }
 
-    /// The new sharing of an Ed25519 key, once the new epoch has begun.
-    pub(crate) fn read_new_sharing(&self) -> Option<&SharingCommitment> {
+    /// The new sharing by a polynomial, once the new epoch has begun.
+    pub(crate) fn read_new_sharing(&self) -> Option<KeySharing> {
         self.next.as_ref().and(self.handover.as_ref()?.sharing())
     }
 
@@ -250,17 +248,17 @@ impl RefreshRun {
         Ok(self.count_computed(server, digest, time, previous))
     }
 
-    /// A server's step in the handover of an Ed25519 key, with its voting key or at `time`.
+    /// A server's step in a handover, with its voting key or at `time`.
     pub(super) fn hand_over(
         &mut self,
         author: ServerIndex,
-        step: &HandoverEntry<SchnorrScheme>,
+        step: &EncodedHandoverStep,
         voting: Option<&VotingKey>,
         (time, previous): (Option<UnixSeconds>, Option<UnixSeconds>),
     ) -> Result<LogEntryEffect, LogEntryRefusal> {
         let handover = self.handover.as_mut().ok_or(LogEntryRefusal::OtherKey)?;
         let participant = author.participant().ok_or(LogEntryRefusal::Signature)?;
-        match Arc::make_mut(handover).apply(participant, step)? {
+        match handover.apply(participant, step)? {
             HandoverEffect::AuthorFaulty { why: HandoverFault::Complaint } => {
                 self.faulty.insert(author);
                 return Ok(LogEntryEffect::FalseComplaint { complainant: author });
@@ -276,9 +274,9 @@ impl RefreshRun {
         if let Some(voting) = voting {
             self.voting.insert(author, voting.key);
         }
-        let has_share = step.kind() == HandoverEntryKind::Confirm;
-        match handover.sharing().filter(|_| has_share).map(sharing_digest) {
-            Some(digest) => Ok(self.count_computed(author, digest, time, previous)),
+        let has_share = step.header().kind == HandoverEntryKind::Confirm;
+        match handover.sharing().filter(|_| has_share) {
+            Some(sharing) => Ok(self.count_computed(author, sharing.digest(), time, previous)),
             None => Ok(LogEntryEffect::Counted),
         }
     }
@@ -304,11 +302,6 @@ impl RefreshRun {
         self.next = Some(GroupHeader { kind, voting, witnesses, time, ..self.header.clone() });
         LogEntryEffect::Final
     }
-}
-
-/// The digest of the sharing of an Ed25519 key, which the header of its epoch has.
-pub(crate) fn sharing_digest(sharing: &SharingCommitment) -> Sha256Digest {
-    Sha256Digest::of(&[b"SNDR-QUORUM-SHARING\0", &sharing.to_bytes()])
 }
 
 /// When an epoch begins, from the times of 2f'+1 of its servers, of which f' may be faulty: the

@@ -10,7 +10,7 @@ use super::world::BEGINNING;
 use super::*;
 use crate::protocol::refresh::{
     EncodedHandoverStep, LogEntry, LogEntryBody, LogEntryEffect, LogEntryRefusal, RefreshRole,
-    RefreshRun,
+    RefreshRun, RunScheme as _,
 };
 use crate::protocol::signing::{SigningEncoding, SigningEvidence, WrongShareEvidence};
 use crate::protocol::voting::VotingKey;
@@ -24,7 +24,7 @@ pub(super) fn founders(faulty: u8, seed: u64) -> World {
     world
 }
 
-fn numbers(first: Number, faulty: u8) -> Vec<Number> {
+pub(super) fn numbers(first: Number, faulty: u8) -> Vec<Number> {
     (first..=first + 3 * faulty).collect()
 }
 
@@ -83,212 +83,17 @@ fn requests_use_the_commitments_that_come_with_answers() {
     assert!(sent.iter().all(|(_, kind)| *kind == 9) && sent.len() <= 2, "{sent:?}");
 }
 
-#[test]
-fn the_key_moves_to_groups_of_other_sizes_and_to_the_same_group() {
-    let mut world = founders(1, 3);
-    generated(&mut world, &[1, 2, 3, 4]);
-    let public = world.public();
-    let mut before = numbers(1, 1);
-    // Disjoint and larger, disjoint and smaller, overlapping, the same.
-    for (epoch, (first, faulty)) in (2..).zip([(100, 2), (50, 1), (52, 1), (52, 1)]) {
-        let members = numbers(first, faulty);
-        let new: Vec<Number> =
-            members.iter().copied().filter(|it| !world.nodes.contains_key(it)).collect();
-        world.join(new);
-        let approving = before.len() / 3 + 1;
-        let from: Vec<Number> = before.iter().copied().take(approving).collect();
-        world.refresh(&from, &group(faulty, first));
-        world.run_until(|world| world.have_epoch(epoch, &members));
-        assert_eq!(world.public(), public);
-        world.sign(members[1], &epoch.to_be_bytes());
-        before = members;
-    }
-    world.run_until(|world| world.nodes.values().all(|it| it.saved.items.is_empty()));
-    world.assert_wiped(5, &before);
-    // The public key alone verifies the chain, which begins with the founding header.
-    let chain = world.nodes[&52].saved.start.as_ref().unwrap().chain.clone();
-    let bytes: Vec<_> = chain.iter().map(|it| (it.header.to_bytes(), &it.signature)).collect();
-    let pairs = || bytes.iter().map(|(header, signature)| (&header[..], &signature[..]));
-    let verify = |message: &[u8], signature: &[u8]| public.verify(message, signature);
-    assert_eq!(verify_chain(pairs(), verify).unwrap().epoch, 5);
-    assert!(verify_chain(pairs().take(1), verify).is_err(), "no epoch");
-    assert!(verify_chain(pairs().skip(1), verify).is_err(), "no beginning");
-    // A server of an earlier group has nothing signed.
-    let now = world.now;
-    world.server(1).registered(MessageDigest::of(b"after"));
-    world.server(1).sign(now, LocalRequestId(99), b"after".to_vec(), SigningEncoding::Ed25519);
-    world.run_until(|world| world.nodes[&1].replies.contains_key(&LocalRequestId(99)));
-    assert_eq!(world.nodes[&1].replies[&LocalRequestId(99)], Err(SignRefusal::NoMember));
-}
-
-/// `SUNDER_SEEDS=N` runs as many seeds, `SUNDER_SEED=S` one of them.
-#[test]
-fn servers_stop_and_start_while_they_generate_and_move_a_key_and_messages_are_lost() {
-    sim::run_seeds(20, |seed| {
-        let mut world = founders(1, seed);
-        (world.loss, world.crashes) = (20, 30);
-        generated(&mut world, &[1, 2, 3, 4]);
-        let public = world.public();
-        (world.loss, world.crashes) = (0, 0);
-        let members = numbers(100, 1);
-        world.join(members.clone());
-        (world.loss, world.crashes) = (20, 30);
-        let is_open = |world: &World| {
-            let run = |node: &Node| node.server.as_ref()?.status().epoch?.run;
-            let is_begun = world.nodes.values().any(|node| run(node).is_some());
-            is_begun || world.have_epoch(2, &members)
-        };
-        let mut attempts = 0;
-        while !is_open(&world) {
-            // The operator's request does not survive a restart, so the operator repeats it.
-            for at in [1, 2, 3] {
-                let now = world.now;
-                let _ = world.server(at).start_refresh(group(1, 100), now);
-            }
-            let until = world.now + Duration::from_secs(3);
-            world.run(|world| is_open(world) || world.now > until);
-            attempts += 1;
-            assert!(attempts < 20);
-        }
-        world.run_until(|world| world.have_epoch(2, &members));
-        (world.loss, world.crashes) = (0, 0);
-        world.run_until(|world| {
-            members.iter().all(|number| world.nodes[number].saved.shares.contains_key(&2))
-                && world.nodes.values().all(|it| it.saved.items.is_empty())
-        });
-        world.assert_wiped(2, &members);
-        assert_eq!(world.public(), public);
-        world.sign(103, b"after");
-        let accused = |event: &QuorumServerEvent| {
-            matches!(
-                event,
-                QuorumServerEvent::WrongEntry { .. }
-                    | QuorumServerEvent::DealerExcluded { .. }
-                    | QuorumServerEvent::FalseComplaint { .. }
-                    | QuorumServerEvent::WrongAnswer { .. }
-            )
-        };
-        for node in world.nodes.values() {
-            assert!(!node.events.iter().any(accused), "a correct server is accused");
-        }
-    });
-}
-
-/// It was away while the others generated the key, and others while the key moved.
-#[test]
-fn servers_that_were_away_get_their_shares_and_votes() {
-    let mut world = World::founding(1, 4);
-    (1..=3).for_each(|number| world.start(number));
-    generated(&mut world, &[1, 2, 3]);
-    world.start(4);
-    world.run_until(|world| world.have_epoch(1, &[4]) && world.has_vote(4));
-    world.stop(1);
-    world.stop(2);
-    world.sign(4, b"with the late one");
-    world.start(1);
-    world.start(2);
-    world.join(100..104);
-    world.stop(102);
-    world.refresh(&[1, 4], &group(1, 100));
-    world.run_until(|world| world.have_epoch(2, &[100, 101, 103]));
-    world.stop(1);
-    world.stop(2);
-    world.start(102);
-    world.run_until(|world| world.have_epoch(2, &[102]) && world.has_vote(102));
-    world.stop(100);
-    world.sign(102, b"after");
-}
-
-/// A server that has lost its share, or its log, or both.
-#[test]
-fn a_lost_share_is_recovered() {
-    let mut world = founders(1, 5);
-    generated(&mut world, &[1, 2, 3, 4]);
-    for (lost_log, number) in [(false, 2), (true, 3)] {
-        world.run_until(|world| world.has_vote(number));
-        world.stop(number);
-        let node = world.nodes.get_mut(&number).unwrap();
-        let share = node.saved.shares.remove(&1).unwrap();
-        if lost_log {
-            node.life = LogIncarnation([number; 32]);
-        }
-        world.start(number);
-        world.run_until(|world| world.have_epoch(1, &[number]) && world.has_vote(number));
-        world.run_until(|world| world.nodes[&number].saved.shares.contains_key(&1));
-        // The row is determined by those of the others.
-        assert!(world.nodes[&number].saved.shares[&1] == share);
-    }
-    world.stop(1);
-    world.stop(4);
-    world.sign(2, b"with recovered shares");
-}
-
-#[test]
-fn f_plus_1_servers_must_allow_a_message() {
-    let mut world = founders(1, 6);
-    generated(&mut world, &[1, 2, 3, 4]);
-    let (now, encoding) = (world.now, SigningEncoding::Ed25519);
-    let message = b"message".to_vec();
-    world.server(1).sign(now, LocalRequestId(7), message.clone(), encoding);
-    world.server(2).registered(MessageDigest::of(&message));
-    world.server(2).sign(now, LocalRequestId(8), message.clone(), encoding);
-    let header = world.nodes[&1].saved.start.as_ref().unwrap().header().to_bytes();
-    world.server(3).sign(now, LocalRequestId(9), header, encoding);
-    world.server(2).sign(now, LocalRequestId(10), message.clone(), RsaEncoding::Pkcs1);
-    world.run_until(|world| world.nodes.values().map(|it| it.replies.len()).sum::<usize>() == 4);
-    let policy = |refusal| Err(SignRefusal::Policy(refusal));
-    assert_eq!(world.nodes[&1].replies[&LocalRequestId(7)], policy(MessageRefusal::NotRegistered));
-    let refused = &world.nodes[&2].replies[&LocalRequestId(8)];
-    assert_eq!(*refused, Err(SignRefusal::TimedOut { refused: 3 }));
-    assert_eq!(world.nodes[&3].replies[&LocalRequestId(9)], policy(MessageRefusal::Header));
-    assert_eq!(world.nodes[&2].replies[&LocalRequestId(10)], Err(SignRefusal::Encoding));
-    // The other one may be any.
-    world.server(4).registered(MessageDigest::of(&message));
-    for id in 11..16 {
-        let now = world.now;
-        world.server(2).sign(now, LocalRequestId(id), message.clone(), encoding);
-        world.run_until(|world| world.nodes[&2].replies.contains_key(&LocalRequestId(id)));
-        let signature = world.nodes[&2].replies[&LocalRequestId(id)].clone().unwrap();
-        assert!(world.public().verify(&message, &signature));
-    }
-    let answered = |event: &QuorumServerEvent| {
-        matches!(event, QuorumServerEvent::Answered { message: signed, .. }
-            if *signed == MessageDigest::of(&message))
-    };
-    assert!(world.nodes[&4].events.iter().any(answered), "for the audit");
-    assert!(!world.nodes[&3].events.iter().any(answered));
-    assert_eq!(world.refused_messages(), 0, "correct servers may ask early");
-}
-
-/// All servers get more requests than run at a time, and f servers are down.
-#[test]
-fn queued_requests_all_succeed_with_f_servers_down() {
-    let mut world = founders(1, 7);
-    generated(&mut world, &[1, 2, 3, 4]);
-    world.sign(1, b"wanted by many");
-    world.stop(4);
-    let now = world.now;
-    for at in 1..=3 {
-        for id in 1_000..1_100 {
-            let (id, message) = (LocalRequestId(id), b"wanted by many".to_vec());
-            world.server(at).sign(now, id, message, SigningEncoding::Ed25519);
-        }
-    }
-    let replies = |world: &World| -> Vec<bool> {
-        let all = world.nodes.values().flat_map(|node| &node.replies);
-        all.filter(|(id, _)| id.0 >= 1_000).map(|(_, reply)| reply.is_ok()).collect()
-    };
-    world.run_until(|world| replies(world).len() == 300);
-    assert!(replies(&world).iter().all(|is_ok| *is_ok));
-}
-
 /// The open run of a server.
-fn run_of(world: &World, number: Number) -> RefreshRun {
+pub(super) fn run_of(world: &World, number: Number) -> RefreshRun {
     let server = world.nodes[&number].server.as_ref().unwrap();
     server.epoch.as_ref().unwrap().agreement.run().unwrap().clone()
 }
 
-fn commit(world: &mut World, entry: &LogEntry) {
+fn handover_of(world: &World, number: Number) -> Arc<HandoverAgreement<SchnorrScheme>> {
+    SchnorrScheme::handover(run_of(world, number).handover().unwrap()).unwrap().clone()
+}
+
+pub(super) fn commit(world: &mut World, entry: &LogEntry) {
     let height = Height(world.log.len() as u64 + 1);
     world.log.push(CommittedEntries { height, entries: vec![entry.to_bytes().into()] });
 }
@@ -315,8 +120,7 @@ fn faulty_dealers_are_excluded_and_the_key_is_generated() {
     for (seed, is_of_other_run) in [(1, true), (2, false), (3, false)] {
         let mut world = World::founding(1, seed);
         (1..=3).for_each(|number| world.start(number));
-        let is_registered =
-            |world: &World| !run_of(world, 1).handover().unwrap().dealt().is_empty();
+        let is_registered = |world: &World| !handover_of(world, 1).dealt().is_empty();
         world.run_until(|world| {
             (1..=3).all(|it| run_of(world, 1).has_registered(ServerIndex(it - 1)))
         });
@@ -380,8 +184,8 @@ fn wrong_entries_of_receivers_change_nothing_or_accuse_them() {
     world.run_until(|world| run_of(world, 1).has_registered(index));
     // It claims a share of another handover.
     world.run_until(|world| run_of(world, 1).handover().unwrap().sharing().is_some());
-    receiver.handle_log(run_of(&world, 1).handover().unwrap());
-    let wanted = receiver.wanted_entries(run_of(&world, 1).handover().unwrap());
+    receiver.handle_log(&handover_of(&world, 1));
+    let wanted = receiver.wanted_entries(&handover_of(&world, 1));
     let confirm = wanted.last().unwrap().to_bytes();
     assert_eq!(confirm[32], 5, "it has its share");
     let mut wrong = confirm.clone();
@@ -434,9 +238,12 @@ fn points_of_a_step_are_decoded_after_its_author_is_authenticated() {
     assert_eq!(agreement.apply(&signed), accused(LogEntryRefusal::Malformed(malformed)));
     let again = entry(3, run.0, &[&deal[..], &[0]].concat(), 4);
     assert_eq!(agreement.check(&again), Err(LogEntryRefusal::Faulty));
-    // A Deal among 31 servers has 13,730 bytes.
-    let long = [&run.0[..], &[2, 10], &[0xff; 16_351]].concat();
-    assert!(EncodedHandoverStep::parse(&long).is_err());
+    // A Deal among 31 servers has 13,730 bytes, and one of an RSA key many more.
+    let long = entry(2, run.0, &[&[2, 10][..], &[0xff; 16_351]].concat(), 3);
+    let too_long = MalformedEncoding("larger than a step of a handover may be");
+    assert_eq!(agreement.check(&long), Err(LogEntryRefusal::Malformed(too_long)));
+    let longer = [&run.0[..], &[2, 10], &vec![0xff; 256 << 10]].concat();
+    assert_eq!(EncodedHandoverStep::parse(&longer), Err(too_long));
 }
 
 /// The share of a signature from a faulty server is found wrong, and the evidence convinces others.
@@ -567,20 +374,4 @@ fn nobody_believes_a_key_that_one_founder_has_made() {
     world.server(1).handle_message(now, &identity(2).public(), LinkTopic::Refresh, &invite, 0);
     assert_eq!(world.server(1).behind(), None);
     world.sign(1, b"still");
-}
-
-/// f = 10: 31 servers, to 4 and back.
-#[test]
-#[ignore = "takes some minutes"]
-fn thirty_one_servers_generate_a_key_and_hand_it_over() {
-    let mut world = founders(10, 11);
-    let members = numbers(1, 10);
-    generated(&mut world, &members);
-    world.sign(31, b"with eleven signers");
-    world.join(100..104);
-    world.refresh(&members[..11], &group(1, 100));
-    world.run_until(|world| world.have_epoch(2, &[100, 101, 102, 103]));
-    world.refresh(&[100, 101], &group(10, 1));
-    world.run_until(|world| world.have_epoch(3, &members));
-    world.sign(17, b"back");
 }

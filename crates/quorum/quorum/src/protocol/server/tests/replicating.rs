@@ -1,5 +1,6 @@
 //! A replicated service: a list of all commands, which answers with their number.
 
+use super::handovers::{KINDS, stopped};
 use super::*;
 use crate::protocol::replication::{
     MAX_STATE_LEN, ReplicatedService, ServiceAnswerError, ServiceRequest, ServiceStatement,
@@ -66,24 +67,27 @@ impl World {
     }
 }
 
-/// A group that generates an Ed25519 key keeps the state from its first epoch, through refreshes.
+/// A group whose key is shared by a polynomial keeps the state from its first epoch, through
+/// refreshes.
 #[test]
-fn replicated_service_moves_with_an_ed25519_key() {
-    let mut world = World::founding(1, 1);
-    for number in 1..=4 {
-        world.nodes.get_mut(&number).unwrap().service = true;
-        world.start(number);
+fn replicated_service_moves_with_a_key_that_is_shared_by_a_polynomial() {
+    for kind in KINDS {
+        let mut world = stopped(kind, 1, 1);
+        for number in 1..=4 {
+            world.nodes.get_mut(&number).unwrap().service = true;
+            world.start(number);
+        }
+        world.run_until(|world| world.have_epoch(1, &[1, 2, 3, 4]));
+        for number in 100..=103 {
+            world.nodes.insert(number, Node { service: true, ..Node::default() });
+            world.start(number);
+        }
+        assert_eq!(world.command(1, b"a"), digest_of(b"a\n"));
+        world.refresh(&[1, 2], &group(1, 100));
+        world.run_until(|world| world.have_epoch(2, &[100, 101, 102, 103]));
+        assert_eq!(world.command(103, b"b"), digest_of(b"a\nb\n"));
+        world.run_until_equal(&[100, 101, 102, 103], b"a\nb\n");
     }
-    world.run_until(|world| world.have_epoch(1, &[1, 2, 3, 4]));
-    for number in 100..=103 {
-        world.nodes.insert(number, Node { service: true, ..Node::default() });
-        world.start(number);
-    }
-    assert_eq!(world.command(1, b"a"), digest_of(b"a\n"));
-    world.refresh(&[1, 2], &group(1, 100));
-    world.run_until(|world| world.have_epoch(2, &[100, 101, 102, 103]));
-    assert_eq!(world.command(103, b"b"), digest_of(b"a\nb\n"));
-    world.run_until_equal(&[100, 101, 102, 103], b"a\nb\n");
 }
 
 fn digest_of(list: &[u8]) -> Vec<u8> {

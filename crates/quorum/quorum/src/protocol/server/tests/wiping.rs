@@ -6,7 +6,10 @@ mod memory_scan;
 use self::memory_scan::SoughtSecrets;
 use super::world::BEGINNING;
 use super::*;
-use crate::protocol::refresh::{DealingRound, HandoverContext, HandoverServer, RefreshOutput};
+use crate::protocol::refresh::{
+    DealingRound, HandoverContext, HandoverMachine as _, HandoverServer, RefreshOutput,
+};
+use schnorr::SchnorrScheme;
 
 #[test]
 fn a_saved_seed_of_a_dealer_is_wiped_from_memory() {
@@ -20,9 +23,14 @@ fn a_saved_seed_of_a_dealer_is_wiped_from_memory() {
     assert_eq!(before.found.len(), before.sought, "it is in memory");
     let items = BTreeMap::from([(RunItemName::Seed(DealingRound::DESIGNATED), seed)]);
     let (identity, delay) = (Arc::new(identity(1)), Duration::from_secs(1));
-    let mut server =
-        HandoverServer::new(identity, &agreement, delay, (&items, &BTreeMap::new())).unwrap();
-    let context = HandoverContext { agreement: &agreement, share: None, time: BEGINNING };
+    let mut server = HandoverServer::<SchnorrScheme>::new(
+        identity,
+        &agreement,
+        delay,
+        (&items, &BTreeMap::new()),
+    )
+    .unwrap();
+    let context = HandoverContext { agreement: &agreement, signer: None, time: BEGINNING };
     let outputs = server.poll(Duration::ZERO, &context, &mut world.generator).unwrap();
     let is_new = |output: &RefreshOutput| {
         matches!(output, RefreshOutput::Save { item: RunItemName::Seed(_), .. })

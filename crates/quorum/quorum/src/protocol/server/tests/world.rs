@@ -91,38 +91,35 @@ impl World {
         seed: u64,
         service: bool,
     ) -> Self {
-        let mut generator = RandomGenerator::seeded().unwrap();
-        let key = short_key();
-        let range = ShareRange::new(key.group().modulus().bits());
-        let first = group(faulty, 1);
-        let combination = first.combination();
-        let split = range.split(key.private_exponent(), combination, &mut generator).unwrap();
-        let parameters = RefreshParameters::new(key.group(), range);
-        let power = |label| parameters.power(&split.share(label));
-        let witnesses = ShareWitnesses::new(combination.labels().map(power).collect());
-        let secret = |_| VotingSecret::random(&mut generator).unwrap();
-        let secrets: Vec<_> = combination.servers().map(secret).collect();
-        let keys = secrets.iter().map(|secret| Some(secret.public())).collect();
-        let header = GroupHeader::first(first.clone(), keys, witnesses.digest(), Some(BEGINNING));
-        let start = GroupStart::first(header, &witnesses);
-        let mut nodes = BTreeMap::new();
-        for (index, secret) in combination.servers().zip(secrets) {
-            let encoded = |label| (label, split.share(label).to_be_bytes());
-            let shares = combination.labels_of(index).map(encoded).collect();
-            let mut saved = SavedServerState::default();
-            saved.apply(SavedStateChange::Start(start.clone()));
-            saved.apply(SavedStateChange::Shares { epoch: 1, shares });
-            let secret = Zeroizing::new(*secret.to_bytes());
-            saved.apply(SavedStateChange::Voting { epoch: 1, life: None, secret });
-            nodes.insert(1 + index.0, Node { saved, ..Node::default() });
-        }
-        nodes.extend(others.into_iter().map(|number| (number, Node::default())));
-        let mut world = Self::of(key, None, nodes, generator, seed);
+        let mut world = Self::dealt(GroupKeyKind::Rsa, faulty, seed);
+        world.nodes.extend(others.into_iter().map(|number| (number, Node::default())));
         for number in world.numbers() {
             world.nodes.get_mut(&number).unwrap().service = service;
             world.start(number);
         }
         world
+    }
+
+    /// Servers `1..=3f+1` after the ceremony of an RSA key, none of which runs.
+    pub(super) fn dealt(kind: GroupKeyKind, faulty: u8, seed: u64) -> Self {
+        let mut generator = RandomGenerator::seeded().unwrap();
+        let (key, group) = (short_key(), group(faulty, 1));
+        let files = if kind == GroupKeyKind::RsaPolynomial {
+            QuorumShareFile::deal_polynomial(&key, &group, BEGINNING, &mut generator)
+        } else {
+            QuorumShareFile::deal(&key, &group, BEGINNING, &mut generator)
+        };
+        let node = |file: QuorumShareFile| {
+            let mut saved = SavedServerState::default();
+            let start = GroupStart::first(file.header.clone(), file.witnesses.clone());
+            saved.apply(SavedStateChange::Start(start));
+            saved.apply(SavedStateChange::Shares { epoch: 1, shares: file.shares });
+            let secret = Zeroizing::new(*file.voting.to_bytes());
+            saved.apply(SavedStateChange::Voting { epoch: 1, life: None, secret });
+            (1 + file.server.0, Node { saved, ..Node::default() })
+        };
+        let nodes = files.unwrap().into_iter().map(node).collect();
+        Self::of(key, None, nodes, generator, seed)
     }
 
     /// Servers `1..=3f+1` that are to generate an Ed25519 key, none of which runs.

@@ -1,0 +1,181 @@
+//! An RSA key that is shared by a polynomial: wrong parts of signatures, and wrong dealings.
+
+use handover::{HandoverDealer, HandoverEntry, HandoverEntryBody, HandoverEntryKind};
+use threshold_rsa::{ThresholdRsaScheme, ThresholdRsaSharing};
+
+use super::ed25519::{commit, generated, run_of};
+use super::handovers::started;
+use super::*;
+use crate::protocol::key_sharing::{KeySharing, KeySigner};
+use crate::protocol::refresh::{
+    EncodedHandoverStep, LogEntry, LogEntryBody, RefreshRole, RunScheme as _,
+};
+use crate::protocol::signing::{SigningEvidence, WrongPartEvidence};
+
+/// Four servers that have the shares of a key.
+fn four(seed: u64) -> World {
+    let mut world = started(GroupKeyKind::RsaPolynomial, 1, seed);
+    generated(&mut world, &[1, 2, 3, 4]);
+    world.run(|_| false);
+    world
+}
+
+fn sharing_of(world: &World) -> Arc<ThresholdRsaSharing> {
+    let start = world.nodes[&3].saved.start.as_ref().unwrap();
+    let sharing = KeySharing::parse_rsa(world.key.group().public(), &start.witnesses);
+    let Some(KeySharing::Rsa(sharing)) = sharing else { panic!("the sharing of an RSA key") };
+    sharing
+}
+
+/// The server that is asked first changes its parts, and signs them. Its part without a proof alone
+/// is wrong, or the one with a proof, too. It is found and proven, and left out afterwards.
+#[test]
+fn a_wrong_part_is_replaced_and_proven() {
+    for (seed, with_proof) in [(1, false), (2, true)] {
+        let mut world = four(seed);
+        let message = b"message".to_vec();
+        for number in 1..=4 {
+            world.server(number).registered(MessageDigest::of(&message));
+        }
+        let (now, encoding) = (world.now, world.server(1).own_encoding());
+        world.server(1).sign(now, LocalRequestId(0), message.clone(), encoding);
+        let done = |world: &World| world.nodes[&1].replies.contains_key(&LocalRequestId(0));
+        // Name and number of a part without a proof.
+        let short = 32 + 64;
+        let (mut liar, mut changed) = (None, Vec::new());
+        for _ in 0..10_000 {
+            for number in 1..=4 {
+                world.poll(number);
+            }
+            for link in &mut world.links {
+                let is_answer = link.2 == LinkTopic::Signing && link.3[0] == 2;
+                let is_part = is_answer && (with_proof || link.3.len() == 9 + short + 64);
+                if is_part && !changed.contains(&link.3) && *liar.get_or_insert(link.0) == link.0 {
+                    let mut part = link.3[9..link.3.len() - 64].to_vec();
+                    part[short - 1] ^= 1;
+                    let signed = [b"sunder-quorum part of a signature v1\0", &part[..]].concat();
+                    let signature = identity(link.0).sign(&signed);
+                    link.3 = [&link.3[..9], &part, &signature].concat().into();
+                    changed.push(link.3.clone());
+                }
+            }
+            if let Some((from, to, topic, bytes)) = world.links.pop_front() {
+                let from = identity(from).public();
+                world.server(to).handle_message(now, &from, topic, &bytes, 0);
+            }
+            if done(&world) {
+                break;
+            }
+        }
+        let signature = world.nodes[&1].replies[&LocalRequestId(0)].clone().unwrap();
+        assert!(world.public().verify(&message, &signature));
+        let liar = liar.expect("another server was asked");
+        let faulty = ServerIndex(liar - 1);
+        world.run(|_| false);
+        let evidence = world.nodes[&1].events.iter().find_map(|event| match event {
+            QuorumServerEvent::WrongAnswer {
+                server,
+                evidence: SigningEvidence::RsaPolynomial(it),
+            } => {
+                assert_eq!(*server, faulty);
+                WrongPartEvidence::parse(&it.to_bytes())
+            }
+            _ => None,
+        });
+        let evidence = evidence.expect("it is accused");
+        let (sharing, members) = (sharing_of(&world), group(1, 1));
+        let identities: Vec<_> = members.members().iter().map(|it| it.identity).collect();
+        assert!(evidence.verify(&sharing, faulty, &identities));
+        let (other, wrong) = (ServerIndex((faulty.0 + 1) % 4), group(1, 2));
+        assert!(!evidence.verify(&sharing, other, &identities));
+        let wrong: Vec<_> = wrong.members().iter().map(|it| it.identity).collect();
+        assert!(!evidence.verify(&sharing, faulty, &wrong));
+        // The next request does not ask it.
+        let answered = |world: &World| {
+            let events = &world.nodes[&liar].events;
+            events.iter().filter(|it| matches!(it, QuorumServerEvent::Answered { .. })).count()
+        };
+        let before = answered(&world);
+        world.sign(1, b"another message");
+        assert_eq!(answered(&world), before);
+    }
+}
+
+/// Server 4 does not run, and its dealings are wrong: it shares another number than its share, or
+/// sends rows that nobody can decrypt, or bytes that are no dealing.
+#[test]
+fn faulty_dealers_are_excluded_and_the_key_moves() {
+    for attack in 0..3 {
+        let mut world = four(10 + attack);
+        world.stop(4);
+        let members: Vec<Number> = (100..104).collect();
+        world.join(members.clone());
+        world.refresh(&[1, 2], &group(1, 100));
+        let is_registered = |world: &World| {
+            let epoch = world.nodes[&1].server.as_ref().unwrap().epoch.as_ref().unwrap();
+            let run = epoch.agreement.run();
+            run.is_some_and(|run| (0..4).all(|it| run.has_registered(ServerIndex(it))))
+        };
+        world.run_until(is_registered);
+        let run = run_of(&world, 1);
+        let handover = ThresholdRsaScheme::handover(run.handover().unwrap()).unwrap();
+        let own = ServerIndex(3).participant().unwrap();
+        let sharing = KeySharing::Rsa(sharing_of(&world));
+        let saved = &world.nodes[&4].saved.shares[&1][0].1;
+        let signer = KeySigner::from_bytes(&sharing, own, saved).unwrap();
+        let share = ThresholdRsaScheme::share(&signer);
+        let dealer = HandoverDealer::new(handover.terms(), own, share, &[9; 32]).unwrap();
+        let mut step = dealer.wanted_entry(handover).unwrap();
+        let HandoverEntryBody::Deal(dealing) = &mut step.body else { panic!("a dealing") };
+        if attack == 1 {
+            dealing.ciphertexts.values_mut().for_each(|it| it[0] ^= 1);
+        }
+        let mut bytes = step.to_bytes();
+        if attack == 0 {
+            // The last byte of the correction, before the length of a row. The commitment has three
+            // numbers of 64 bytes.
+            let correction = 32 + 1 + 1 + 4 + 3 * 64;
+            let counted = bytes[correction..correction + 4].try_into().unwrap();
+            let len = usize::try_from(u32::from_be_bytes(counted)).unwrap();
+            bytes[correction + 4 + len - 1] ^= 1;
+        } else if attack == 2 {
+            bytes.pop();
+        }
+        let read = HandoverEntry::<ThresholdRsaScheme>::from_bytes(&bytes);
+        assert_eq!(read.is_ok(), attack != 2);
+        let step = EncodedHandoverStep::parse(&bytes).unwrap();
+        assert_eq!(step.header().kind, HandoverEntryKind::Deal);
+        let body = LogEntryBody::Handover { step, voting: None, time: None };
+        commit(&mut world, &LogEntry::new(ServerIndex(3), body, &identity(4)));
+        world.run_until(|world| world.have_epoch(2, &members));
+        let is_accused = |event: &QuorumServerEvent| match event {
+            QuorumServerEvent::WrongEntry { side: RefreshRole::Old, author, .. } => {
+                attack != 1 && *author == ServerIndex(3)
+            }
+            QuorumServerEvent::DealerExcluded { dealer, .. } => *dealer == ServerIndex(3),
+            _ => false,
+        };
+        for number in [1, 2, 3] {
+            let events = &world.nodes[&number].events;
+            assert!(events.iter().any(is_accused), "attack {attack}");
+        }
+        world.sign(101, b"after");
+    }
+}
+
+/// Requests of other kinds of groups, and malformed ones, are refused.
+#[test]
+fn requests_of_other_kinds_of_keys_are_refused() {
+    let mut world = four(20);
+    let (now, from) = (world.now, identity(2).public());
+    let before = world.refused_messages();
+    let epoch = 1_u64.to_be_bytes();
+    // Commitments of FROST; a quick sign of combinatorial shares; neither with nor without a proof.
+    for (kind, rest) in [(7, &[][..]), (1, &[0, 3, 1, 7]), (1, &[2, 1, 7])] {
+        let bytes = [&[kind, 0, 0, 0, 0, 0, 0, 0, 9], &epoch[..], rest].concat();
+        world.server(1).handle_message(now, &from, LinkTopic::Signing, &bytes, 0);
+        world.run(|_| false);
+    }
+    // The second one is a request for another message than a registered one.
+    assert_eq!(world.refused_messages() - before, 2);
+}
