@@ -195,22 +195,25 @@ impl MixClientEvent {
     }
 }
 
+impl fmt::Display for MissedReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotKept => "the proxy has not kept",
+            Self::NoKey => "this state has no key for",
+        })
+    }
+}
+
 impl fmt::Display for MixClientEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Message { from, text, .. } => write!(f, "{from}: {text}"),
             Self::Stored { to, .. } => write!(f, "kept for {to}"),
-            Self::Missed { round, reason } => {
-                let why = match reason {
-                    MissedReason::NotKept => "the proxy has not kept",
-                    MissedReason::NoKey => "this state has no key for",
-                };
-                write!(
-                    f,
-                    "{why} what was sent up to round {round}: the senders send again what you have \
-                     not received, when they are here"
-                )
-            }
+            Self::Missed { round, reason } => write!(
+                f,
+                "{reason} what was sent up to round {round}: the senders send again what you have \
+                 not received, when they are here"
+            ),
             Self::Delivered { to, .. } => write!(f, "delivered to {to}"),
             Self::GivenUp { to, reason, .. } => write!(f, "not delivered to {to}: {reason}"),
             Self::Joined => f.write_str("admitted to the group: wait for the next epoch"),
@@ -261,12 +264,13 @@ impl fmt::Display for MixClientEvent {
             }
             Self::Left { name } => write!(f, "{name} has left the group"),
             Self::ProxyRestored { epoch, is_own } => {
-                write!(f, "the proxy had lost the group's state, or had an old one: ")?;
-                match is_own {
-                    true => write!(f, "this chat has given it the members of epoch {epoch}")?,
-                    false => write!(f, "a member has given it the members of epoch {epoch}")?,
-                }
-                f.write_str(". Rounds that it had kept may be lost; your messages are sent again")
+                let who = if *is_own { "this chat" } else { "a member" };
+                write!(
+                    f,
+                    "the proxy had lost the group's state, or had an old one: {who} has given it \
+                     the members of epoch {epoch}. Rounds that it had kept may be lost; your \
+                     messages are sent again"
+                )
             }
             Self::AdministratorsChanged { names } => match &names[..] {
                 [one] => write!(f, "the administrator of the group is now {one}"),

@@ -127,7 +127,7 @@ impl MixClient {
         }
         let known = self.epochs.newest().map(EpochAnnouncement::administrators);
         if known.is_none_or(|known| !known.contains(other.signer())) {
-            return Err(ImportError::UnknownSigner(*other.signer()));
+            return Err(ImportError::UnknownSigner(Box::new(*other.signer())));
         }
         match self.epochs.names_in(&other, &self.identity) {
             Ok(names) => Ok((other, names)),

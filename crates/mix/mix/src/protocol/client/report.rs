@@ -161,7 +161,7 @@ pub enum AdministratorError {
 }
 
 /// Why an exported list of members is not imported.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ImportError {
     /// It is not one of this group.
     #[error("{0}: export the members in a chat of this group")]
@@ -187,7 +187,7 @@ pub enum ImportError {
          invitation and join anew with another state, or for an export after another administrator \
          has announced an epoch"
     )]
-    UnknownSigner(IdentityPublicKey),
+    UnknownSigner(Box<IdentityPublicKey>),
     /// This client is not a member in it.
     #[error("this chat is no member in it: ask its administrators for an invitation")]
     NotListed,

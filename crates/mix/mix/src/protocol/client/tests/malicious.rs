@@ -209,7 +209,7 @@ fn deviate(world: &mut World, exchange: Exchanges, deviation: Deviation, told: R
             };
             read.participants.remove(at);
             if is_broadcast {
-                opening.drain(1 + at * len..1 + (at + 1) * len);
+                opening.drain(1 + at * len..=(at + 1) * len);
             }
         };
         match deviation {
@@ -225,11 +225,11 @@ fn deviate(world: &mut World, exchange: Exchanges, deviation: Deviation, told: R
                     }
                 }
             }
-            Deviation::DamagedMailbox if person == BOB && is_broadcast => {
+            Deviation::DamagedMailbox
+                if person == BOB && is_broadcast && start.read.is_some() && opening.len() > len =>
+            {
                 // Alice, who has founded the group, is the first participant.
-                if start.read.is_some() && opening.len() > len {
-                    opening[1..=len].iter_mut().for_each(|byte| *byte ^= 0x55);
-                }
+                opening[1..=len].iter_mut().for_each(|byte| *byte ^= 0x55);
             }
             Deviation::OtherMailbox if person == BOB => match &mut start.read {
                 Some(_) if is_broadcast => {
@@ -245,7 +245,7 @@ fn deviate(world: &mut World, exchange: Exchanges, deviation: Deviation, told: R
                 let mut before = before.borrow_mut();
                 before.push((start.clone(), opening.clone()));
                 if let [.., (old, mailbox), _] = &before[..]
-                    && before.len() % 4 == 0
+                    && before.len().is_multiple_of(4)
                 {
                     (*start, *opening) = (old.clone(), mailbox.clone());
                 }

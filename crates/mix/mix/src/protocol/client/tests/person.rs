@@ -64,6 +64,7 @@ struct Writing {
     is_member: bool,
 }
 
+#[expect(clippy::struct_excessive_bools, reason = "each is of its own")]
 pub(super) struct Person {
     number: usize,
     /// With which it joins.
