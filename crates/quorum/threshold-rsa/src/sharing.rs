@@ -459,12 +459,14 @@ impl ThresholdRsaSharing {
 pub struct IntegerRowRepair {
     server: ParticipantId,
     values: Vec<(ParticipantId, SecretInteger)>,
+    /// Those that have sent a wrong value, whose further ones are not examined.
+    refused: ParticipantSet,
 }
 
 impl IntegerRowRepair {
     /// A repair of the row of this server.
     pub fn new(server: ParticipantId) -> Self {
-        Self { server, values: Vec::new() }
+        Self { server, values: Vec::new(), refused: ParticipantSet::default() }
     }
 
     /// Takes a value from another server of a group with this sharing. Returns the share when f+1
@@ -491,13 +493,15 @@ impl IntegerRowRepair {
     ) -> Option<IntegerRow> {
         let size = commitment.size();
         let is_new = self.values.iter().all(|(server, _)| *server != from);
-        if !is_new || !size.contains(from) {
+        if !is_new || self.refused.contains(from) || !size.contains(from) {
             return None;
         }
-        let value = SecretInteger::from_be_bytes(value_bits(size, bits), value)?;
-        if !commitment.fits_value(key, self.server, from, &value) {
+        let value = SecretInteger::from_be_bytes(value_bits(size, bits), value)
+            .filter(|it| commitment.fits_value(key, self.server, from, it));
+        let Some(value) = value else {
+            self.refused.insert(from);
             return None;
-        }
+        };
         self.values.push((from, value));
         if self.values.len() < size.signer_count() {
             return None;

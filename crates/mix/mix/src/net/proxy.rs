@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use keys::{IdentityPublicKey, IdentitySecretKey, KeyFileError};
 use service::log::LogRateLimiter;
-use tracing::{debug, info, warn};
+use tracing::{debug, error, info, warn};
 use transport::{Connection, ConnectionOptions, ConnectionSecurity, Listener, MessageStream};
 
 use super::outbox::{ConnectionOutbox, STACK_LEN};
@@ -224,14 +224,6 @@ impl MixProxyHandle {
         .filter(|(_, has_changed)| *has_changed)
         .map(|(setting, _)| setting.to_owned())
         .collect();
-        for group in &config.groups {
-            let known = lock(&self.0.groups).get(&group.name).cloned();
-            match known {
-                None => self.0.add(group)?,
-                Some(known) if *known.config() == *group => {}
-                Some(_) => unchanged.push(format!("group {}", group.name)),
-            }
-        }
         let is_there = |name: &GroupName| config.groups.iter().any(|group| group.name == *name);
         let mut gone = BTreeMap::new();
         lock(&self.0.groups).retain(|name, group| {
@@ -243,8 +235,23 @@ impl MixProxyHandle {
         });
         let deadline = Instant::now() + LAST_BYTES_TIMEOUT;
         for (name, group) in gone {
-            group.stop(deadline);
-            info!(group = %name, "the group has ended: it is not in the configuration any more");
+            if group.stop(deadline) {
+                info!(group = %name, "the group has ended: it is not in the configuration any more");
+            } else {
+                error!(
+                    group = %name,
+                    "the group has ended, but its last state cannot be written: do not move its \
+                     files to another proxy"
+                );
+            }
+        }
+        for group in &config.groups {
+            let known = lock(&self.0.groups).get(&group.name).cloned();
+            match known {
+                None => self.0.add(group)?,
+                Some(known) if *known.config() == *group => {}
+                Some(_) => unchanged.push(format!("group {}", group.name)),
+            }
         }
         Ok(unchanged)
     }

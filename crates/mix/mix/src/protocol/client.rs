@@ -241,7 +241,7 @@ impl MixClient {
                 Err(MixClientError::Displaced)
             }
             // The group is perhaps being moved to another proxy.
-            ProxyToMember::Refused(ProxyRefusal::UnknownGroup) if self.epochs.is_member() => {
+            ProxyToMember::Refused(ProxyRefusal::UnknownGroup) if self.is_listed() => {
                 Err(MixClientError::GroupGone)
             }
             // This member is not in the list of the proxy, which is none that follows its own.
@@ -542,9 +542,22 @@ impl MixClient {
             && self.epochs.newest().is_none()
     }
 
+    /// Whether this client is in the newest list of members that it knows.
+    fn is_listed(&self) -> bool {
+        let is_in = |it: &EpochAnnouncement| it.index_of(&self.identity.public()).is_some();
+        self.epochs.is_member() || self.epochs.newest().is_some_and(is_in)
+    }
+
     /// Where the proxy is, if the administrators have announced that it has moved.
     pub fn moved_proxy(&self) -> Option<&ProxyAddress> {
         self.epochs.moved()
+    }
+
+    /// Where the newest announcement says that the proxy is: to be tried if it is not where this
+    /// member looks first. A member whose first announcement is one of a move does not know that it
+    /// is one.
+    pub fn announced_proxy(&self) -> Option<&ProxyAddress> {
+        self.epochs.newest().and_then(EpochAnnouncement::proxy)
     }
 
     fn administrator_names(&self) -> Vec<String> {

@@ -160,7 +160,7 @@ impl KeyRowRepair {
     ) -> Option<KeySigner> {
         match (self, sharing) {
             (Self::Ed25519(repair), KeySharing::Ed25519(sharing)) => {
-                let row = repair.handle_value(sharing, from, value.first_chunk()?)?;
+                let row = repair.handle_value(sharing, from, value.try_into().ok()?)?;
                 let share = KeyShare::new(own, row, (**sharing).clone())?;
                 Some(KeySigner::Ed25519(FrostSigner::new(share)))
             }

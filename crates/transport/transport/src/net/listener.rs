@@ -249,7 +249,7 @@ impl ListenerCore {
             match tcp.accept(&self.options) {
                 Ok(stream) => {
                     let from = stream.peer_addr().ip().to_canonical();
-                    if self.options.balancers.contains(&from) {
+                    if self.options.balancers.iter().any(|it| it.to_canonical() == from) {
                         self.begin_of_balancer(stream);
                     } else {
                         self.begin_tcp(stream);

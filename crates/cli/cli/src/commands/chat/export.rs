@@ -96,10 +96,11 @@ pub(super) fn import(arguments: &ImportArguments) -> Result<(), CommandFailure> 
     let session = CommandSession::start(&arguments.config)?;
     if arguments.replace {
         let compared = session.run(ChatCommand::CompareList(exported.clone()))?;
-        if let ChatEvent::ListCompared(difference) = compared {
-            for line in difference.to_string().lines() {
-                console::print_line(line)?;
-            }
+        let ChatEvent::ListCompared(difference) = compared else {
+            return Err(CommandFailure::Failed("the lists are not compared".into()));
+        };
+        for line in difference.to_string().lines() {
+            console::print_line(line)?;
         }
         if !arguments.yes && !agrees()? {
             return Err(CommandFailure::Failed("nothing is replaced".into()));
@@ -108,6 +109,7 @@ pub(super) fn import(arguments: &ImportArguments) -> Result<(), CommandFailure> 
     } else {
         session.run(ChatCommand::Import(exported))?;
     }
+    session.end();
     let config = arguments.config.display();
     console::note(&format!("the members are imported: sunder chat --config {config}"));
     Ok(())
@@ -137,7 +139,7 @@ fn agrees() -> Result<bool, CommandFailure> {
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
-/// A chat that runs for some commands.
+/// A chat that runs for some commands, without a connection.
 struct CommandSession {
     session: ChatSession,
     events: Receiver<ChatEvent>,
@@ -148,9 +150,8 @@ impl CommandSession {
         let config = load(config)?;
         let (sender, events) = channel();
         let report = move |event| sender.send(event).map_err(|_| "the command is done".into());
-        let started = ChatSession::start(&config, None, report);
-        let (session, _) = started.map_err(|error| failed(&error))?;
-        Ok(Self { session, events })
+        let started = ChatSession::start_for_commands(&config, report);
+        Ok(Self { session: started.map_err(|error| failed(&error))?, events })
     }
 
     /// Runs a command, and returns its answer.
@@ -164,9 +165,21 @@ impl CommandSession {
                 ChatEvent::NotDone(why) | ChatEvent::Ended { why: Some(why) } => {
                     return Err(CommandFailure::Failed(why));
                 }
+                ChatEvent::Warning(why) => console::warning(&why),
                 _ => {}
             }
         }
         Err(CommandFailure::Failed("the chat has ended".into()))
+    }
+
+    /// Ends the chat. It has perhaps compared the keys of members since, and does not report that
+    /// again.
+    fn end(self) {
+        drop(self.session);
+        for event in self.events.try_iter() {
+            if let ChatEvent::Warning(why) = event {
+                console::warning(&why);
+            }
+        }
     }
 }

@@ -49,7 +49,8 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
     }
     let (sender, events) = channel();
     let report = move |event| sender.send(event).map_err(|_| "the invitation is made".into());
-    let (session, _) = ChatSession::start(&config, None, report).map_err(|error| failed(&error))?;
+    let session =
+        ChatSession::start_for_commands(&config, report).map_err(|error| failed(&error))?;
     let name = arguments.name.clone();
     session.send_command(if arguments.any_name {
         chat::ChatCommand::InviteAnyName(name)

@@ -115,11 +115,33 @@ impl ChatSession {
         report: impl FnMut(ChatEvent) -> Result<(), String> + Send + 'static,
     ) -> Result<(Self, Vec<ChatHistoryEntry>), ChatError> {
         let (inputs, taken) = sync_channel(MAX_INPUTS);
-        let to_self = inputs.clone();
         let (driver, entries) = ChatDriver::new(config, invitation, report, inputs.clone())?;
+        Ok((Self::run(driver, inputs, taken)?, entries))
+    }
+
+    /// Starts a chat for a few commands, which does not connect. Messages that were not shown yet
+    /// stay in the state.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub fn start_for_commands(
+        config: &ChatConfig,
+        report: impl FnMut(ChatEvent) -> Result<(), String> + Send + 'static,
+    ) -> Result<Self, ChatError> {
+        let (inputs, taken) = sync_channel(MAX_INPUTS);
+        let (driver, _) = ChatDriver::new(config, None, report, inputs.clone())?;
+        Self::run(ChatDriver { is_offline: true, ..driver }, inputs, taken)
+    }
+
+    fn run(
+        driver: ChatDriver,
+        inputs: SyncSender<ChatInput>,
+        taken: Receiver<ChatInput>,
+    ) -> Result<Self, ChatError> {
+        let to_self = inputs.clone();
         let builder = thread::Builder::new().name("mix-chat".into());
         let thread = builder.spawn(move || driver.run(&taken, &to_self));
-        Ok((Self { inputs, thread: Some(thread.map_err(ChatError::Threads)?) }, entries))
+        Ok(Self { inputs, thread: Some(thread.map_err(ChatError::Threads)?) })
     }
 
     /// Sends a command. Events report its effect.
@@ -155,9 +177,9 @@ struct ChatDriver {
     proxy: String,
     options: ConnectionOptions,
     link: Option<ChatProxyConnection>,
-    /// Whether the next connection is to the address in the configuration, although the proxy has
-    /// moved: the last one to its new address has failed.
-    tries_configured: bool,
+    /// Whether the next connection is to another address, because the last one has failed: to that
+    /// in the configuration if the proxy has moved, and otherwise to the announced one.
+    tries_other: bool,
     /// When a chat that ends waits no longer for its notices to be sent.
     leaves_by: Option<Duration>,
     /// The number of the connection.
@@ -172,6 +194,8 @@ struct ChatDriver {
     is_silent: bool,
     /// When to write the state again, if it could not be written.
     store_again: Option<Duration>,
+    /// Whether it runs for a few commands: it does not connect, and leaves messages unshown.
+    is_offline: bool,
     /// Why the chat ends, if because of an error.
     why: Option<String>,
     /// The times of the client, of `presence` and of `store_again` are since then.
@@ -223,7 +247,7 @@ impl ChatDriver {
             proxy: config.proxy.clone(),
             options,
             link: None,
-            tries_configured: false,
+            tries_other: false,
             leaves_by: None,
             number: 0,
             status: None,
@@ -233,6 +257,7 @@ impl ChatDriver {
             heard: Duration::ZERO,
             is_silent: false,
             store_again: None,
+            is_offline: false,
             why: None,
             start,
         };
@@ -346,6 +371,7 @@ impl ChatDriver {
     ) -> Result<(), ChatEnd> {
         let now = self.now();
         match self.presence.poll(now) {
+            Some(PresenceAction::Connect) if self.is_offline => {}
             Some(PresenceAction::Connect) => return self.connect(to_self),
             Some(PresenceAction::Leave) if !self.must_send_notices(now) => {
                 return Err(ChatEnd(None));
@@ -392,8 +418,13 @@ impl ChatDriver {
 
     /// The address of the proxy and the options for the next connection.
     fn next_proxy(&self) -> (String, ConnectionOptions) {
-        match self.client.moved_proxy().filter(|_| !self.tries_configured) {
-            Some(moved) => (moved.address.clone(), opening::options_for(&self.options, moved.key)),
+        let there = match (self.client.moved_proxy(), self.tries_other) {
+            (Some(moved), false) => Some(moved),
+            (None, true) => self.client.announced_proxy(),
+            _ => None,
+        };
+        match there {
+            Some(at) => (at.address.clone(), opening::options_for(&self.options, at.key)),
             None => (self.proxy.clone(), self.options.clone()),
         }
     }
@@ -445,7 +476,7 @@ impl ChatDriver {
                 }
                 if let Err(error) = handled {
                     if matches!(error, MixClientError::Moved(_)) {
-                        self.tries_configured = false;
+                        self.tries_other = false;
                     }
                     if error.is_final() {
                         self.drive();
@@ -467,7 +498,7 @@ impl ChatDriver {
             outbox.close();
             self.client.handle_disconnected(now);
         } else {
-            self.tries_configured ^= true;
+            self.tries_other ^= true;
         }
         self.number += 1;
         self.is_silent = false;
@@ -500,6 +531,7 @@ impl ChatDriver {
                     outbox.send(message);
                 }
             } else if self.output.is_idle()
+                && !self.is_offline
                 && let Some(event) = self.client.event().cloned()
             {
                 self.show(event);

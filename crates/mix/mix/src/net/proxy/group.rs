@@ -225,10 +225,11 @@ impl GroupRunner {
 
     /// Stores the state, tells all clients that the proxy is shutting down, and closes their
     /// connections once this message is sent, at the latest at the deadline.
-    pub(super) fn stop(&self, deadline: Instant) {
+    pub(super) fn stop(&self, deadline: Instant) -> bool {
         let mut core = lock(&self.core);
         core.is_stopped = true;
         self.store(&mut core);
+        let is_stored = core.unwritten.is_none();
         let outboxes: Vec<_> = core.outboxes.drain().map(|(_, outbox)| outbox).collect();
         drop(core);
         self.rearmed.notify_all();
@@ -237,6 +238,7 @@ impl GroupRunner {
         for outbox in notified.collect::<Vec<_>>() {
             outbox.finish(deadline.saturating_duration_since(Instant::now()));
         }
+        is_stored
     }
 
     /// Sets the observer, which is called from now on.

@@ -278,7 +278,10 @@ impl MixClient {
         }
         let is_first = self.epochs.newest().is_none();
         let taken = self.take_announcement(now, &announcement);
-        taken.map_err(|_| ImportError::Fork)?;
+        taken.map_err(|error| match error {
+            MixClientError::NotAsInvited => ImportError::NotAsInvited,
+            _ => ImportError::Damaged,
+        })?;
         let configured = self.settings.group.proxy_address();
         if let Some(proxy) = announcement.proxy().filter(|it| is_first && **it != configured) {
             self.epochs.set_moved(proxy.clone());

@@ -2,6 +2,7 @@
 //! administrators, there are two lists that do not follow each other, for ever. A member follows
 //! the other one only if its user says so (`docs/protocols/mix.md`, order of announcements).
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
@@ -62,11 +63,24 @@ impl MixClient {
     pub fn compare_list(&self, exported: &[u8]) -> Result<MemberListDifference, ImportError> {
         let (other, names) = self.check_branch(exported)?;
         let own = self.epochs.newest().ok_or(ImportError::NoFork)?;
+        let other_name = |key: &IdentityPublicKey| {
+            names.as_ref().zip(other.index_of(key)).map(|(names, at)| &names[at])
+        };
         let name = |key: &IdentityPublicKey| {
-            let at = other.index_of(key);
-            let other_name = names.as_ref().zip(at).map(|(names, at)| &names[at]);
-            let name = self.epochs.name_of(key).or(other_name);
+            let name = self.epochs.name_of(key).or_else(|| other_name(key));
             name.map_or_else(|| key.to_string(), ToString::to_string)
+        };
+        // Keys are shown where a name stands for another one.
+        let in_both = |key: IdentityPublicKey| match other_name(&key) {
+            Some(other) if *other.as_str() != name(&key) => {
+                format!("{} (in the other list {other}), with the key {key}", name(&key))
+            }
+            _ => name(&key),
+        };
+        let own_names: BTreeSet<String> = own.members().map(|key| name(&key)).collect();
+        let in_other_only = |key: IdentityPublicKey| match name(&key) {
+            name if own_names.contains(&name) => format!("{name} (with ANOTHER KEY: {key})"),
+            name => name,
         };
         let named = |keys: &mut dyn Iterator<Item = IdentityPublicKey>| -> Vec<String> {
             keys.map(|key| name(&key)).collect()
@@ -77,9 +91,13 @@ impl MixClient {
         let proxy = other.proxy().filter(|proxy| own.proxy() != Some(proxy)).cloned();
         Ok(MemberListDifference {
             epochs: [own.epoch(), other.epoch()],
-            both: named(&mut own.members().filter(in_other)),
+            both: own.members().filter(in_other).map(in_both).collect(),
             only_own: named(&mut own.members().filter(|key| !in_other(key))),
-            only_other: named(&mut other.members().filter(|key| own.index_of(key).is_none())),
+            only_other: other
+                .members()
+                .filter(|key| own.index_of(key).is_none())
+                .map(in_other_only)
+                .collect(),
             administrators,
             signer: name(other.signer()),
             proxy,

@@ -191,6 +191,9 @@ pub enum ImportError {
     /// This client is not a member in it.
     #[error("this chat is no member in it: ask its administrators for an invitation")]
     NotListed,
+    /// Its administrators do not come from those of the invitation.
+    #[error("its administrators are not those of the invitation: ask for an export of the others")]
+    NotAsInvited,
     /// It cannot be opened.
     #[error("it cannot be opened: export the members in another chat")]
     Damaged,

@@ -103,6 +103,10 @@ impl MixGroup {
             Some(AnnouncementOrder::Fork) if !self.is_inside(&key) => {
                 return Err(ProxyRefusal::NotMember);
             }
+            // It was left out.
+            Some(AnnouncementOrder::Older) if !self.is_inside(&key) => {
+                return Err(ProxyRefusal::Removed);
+            }
             Some(AnnouncementOrder::Older | AnnouncementOrder::Fork) => return Ok(()),
         }
         // Each member can do this once in an epoch, because it ends the open round.

@@ -240,6 +240,9 @@ impl EpochAnnouncement {
         group_id: [u8; 32],
     ) -> Option<Self> {
         let AnnouncementHeader { version, epoch, previous, administrators, signer } = header;
+        if epoch == 0 {
+            return None;
+        }
         let proxy = if version == VERSION_BEFORE {
             None
         } else {

@@ -201,12 +201,14 @@ pub async fn open(config: &QuorumNodeConfig) -> Result<OpenedNode, NodeOpenError
     if config.cometbft.is_some() && known.unwrap_or(anchor.kind()) != GroupKeyKind::Rsa {
         return Err(NodeOpenError::CometbftKey);
     }
-    if known == Some(GroupKeyKind::RsaPolynomial) {
-        warn!("experimental: the RSA key is shared by a polynomial, which nobody has reviewed");
-    }
     if let Some(share) = &config.share {
         let path = config.config_dir.join(share);
-        take_shares(&path, &mut store, &IdentitySecretKey::new(&identity).public(), &anchor)?;
+        let own = IdentitySecretKey::new(&identity).public();
+        take_shares(&path, &mut store, &own, &anchor, config.cometbft.is_some())?;
+    }
+    let saved = store.saved()?.start.map(|start| start.header().key);
+    if known.or(saved) == Some(GroupKeyKind::RsaPolynomial) {
+        warn!("experimental: the RSA key is shared by a polynomial, which nobody has reviewed");
     }
     let listening = listen(config.listen.iter().copied(), &[]).await?;
     let settings = QuorumServerSettings {
@@ -473,6 +475,7 @@ fn take_shares(
     store: &mut QuorumStore,
     identity: &IdentityPublicKey,
     anchor: &GroupKeyAnchor,
+    is_on_cometbft: bool,
 ) -> Result<(), NodeOpenError> {
     let has_state = store.saved()?.start.is_some();
     if has_state && !path.exists() {
@@ -485,6 +488,9 @@ fn take_shares(
     let other = |what| NodeOpenError::OtherShare { path: path.to_owned(), what };
     if GroupKeyAnchor::Rsa(file.public().clone()) != *anchor {
         return Err(other("it belongs to another key than `public_key`"));
+    }
+    if is_on_cometbft && file.header.key != GroupKeyKind::Rsa {
+        return Err(NodeOpenError::CometbftKey);
     }
     let member = file.header.group.member(file.server);
     if member.is_none_or(|member| member.identity != *identity) {

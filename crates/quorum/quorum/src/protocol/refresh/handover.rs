@@ -330,7 +330,10 @@ where
                     self.outputs.push((RefreshRole::New, output));
                 }
             }
-            RefreshMessage::Value { run, dealer, value } if *run == self.run => {
+            // To examine a value takes long.
+            RefreshMessage::Value { run, dealer, value }
+                if *run == self.run && self.wanted_values.contains(&(*dealer, from)) =>
+            {
                 let value = S::decode_value(&value.0);
                 let (Some(dealer), Some(value)) = (dealer.participant(), value) else { return };
                 own.receiver.handle_value(&handover, from_participant, dealer, &value);

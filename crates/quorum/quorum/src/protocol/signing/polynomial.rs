@@ -36,6 +36,8 @@ pub(crate) struct PolynomialSignRequest {
     sharing: Arc<ThresholdRsaSharing>,
     /// What servers are asked first.
     query: PartQuery,
+    /// The servers without evidence against them, which are asked for parts with proofs.
+    trusted: BTreeSet<ServerIndex>,
     /// The servers that were not asked yet, best first.
     ranking: VecDeque<ServerIndex>,
     /// What each server owes, since when, and whether it was reported as silent.
@@ -79,11 +81,13 @@ impl PolynomialSignRequest {
         let (of_request, order) = ((**sharing).clone(), []);
         let request = ThresholdRsaRequest::new(of_request, encoding, message.to_vec(), order);
         let hedge_delay = health.hedge_delay(now);
+        let ranking = health.ranking(now);
         let mut request = Self {
             request: request.ok_or(PartialSignError::Number)?,
             sharing: sharing.clone(),
             query: PartQuery { epoch, with_proof: false, encoding, message },
-            ranking: health.ranking(now).into(),
+            trusted: ranking.iter().copied().collect(),
+            ranking: ranking.into(),
             owed: BTreeMap::new(),
             quick: BTreeMap::new(),
             proven: BTreeMap::new(),
@@ -246,10 +250,12 @@ impl PolynomialSignRequest {
                         self.owed.clear();
                         self.busy.clear();
                         self.ranking.clear();
+                        // They may have the message by now.
+                        self.refused.clear();
                         self.hedge_at = now + self.hedge_delay;
                     }
                     let server = ServerIndex::of(to);
-                    if !self.refused.contains(&server) {
+                    if self.trusted.contains(&server) {
                         self.ask(now, server);
                     }
                 }

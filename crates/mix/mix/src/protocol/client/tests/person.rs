@@ -93,8 +93,8 @@ pub(super) struct Person {
     /// text of before that: an old state can send it once more, after later ones.
     pub(super) was_restored: bool,
     pub(super) restored_after: u32,
-    /// Whether the next connection is to the configured address, although the proxy has moved.
-    pub(super) tries_configured: bool,
+    /// Whether the next connection is to the other of two addresses.
+    pub(super) tries_other: bool,
     /// Whether the founder may found the group.
     pub(super) founds: bool,
     /// The other events of the client.
@@ -123,7 +123,7 @@ impl Person {
             has_restored: false,
             was_restored: false,
             restored_after: 0,
-            tries_configured: false,
+            tries_other: false,
             founds: true,
             reported: Vec::new(),
             began,
@@ -140,14 +140,18 @@ impl Person {
         let invitation = self.invitation.as_deref().map(|code| Invitation::parse(code).unwrap());
         let stored = self.stored.as_deref();
         let member = (self.number, &*self.name, self.founds);
-        self.tries_configured = false;
+        self.tries_other = false;
         self.client = open(member, self.began, now, stored, invitation, seed);
     }
 
     /// Where it connects: in turn where the proxy has moved, and where its configuration says.
     pub(super) fn next_proxy(&self) -> ProxyAddress {
-        let moved = self.client.moved_proxy().filter(|_| !self.tries_configured);
-        moved.cloned().unwrap_or_else(|| group().proxy_address())
+        let (configured, moved) = (group().proxy_address(), self.client.moved_proxy().cloned());
+        match (moved, self.tries_other) {
+            (Some(moved), false) => moved,
+            (None, true) => self.next_announced().cloned().unwrap_or(configured),
+            _ => configured,
+        }
     }
 
     /// Where the newest announcement that it has says that the proxy is.

@@ -420,7 +420,7 @@ impl World {
         let client = &mut self.people[person];
         let is_elsewhere = self.address.as_ref().is_some_and(|at| *at != client.next_proxy());
         if self.group.is_none() || is_elsewhere {
-            client.tries_configured ^= true;
+            client.tries_other ^= true;
             self.connect_at[person] = Some(self.soon(500) + TICK);
             return;
         }
@@ -479,7 +479,7 @@ impl World {
                 let handled = self.people[person].client.handle_message(self.now, &message);
                 if let Err(error) = handled {
                     let has_moved = matches!(error, MixClientError::Moved(_));
-                    self.people[person].tries_configured &= !has_moved;
+                    self.people[person].tries_other &= !has_moved;
                     self.errors.push((person, error));
                     // The client ends the connection; the proxy notices later.
                     self.cut(at);
