@@ -7,7 +7,7 @@
 
 use encoding::FieldReader;
 use handover::element::MalformedHandoverMessage;
-use handover::participant::{GroupSize, ParticipantId};
+use handover::participant::{GroupSize, ParticipantId, ParticipantSet};
 use num_bigint::{BigInt, BigUint, Sign};
 use num_integer::Integer as _;
 use random::wipe_stack;

@@ -165,6 +165,7 @@ struct ChatProxyConnection {
     next: SyncSender<usize>,
 }
 
+#[expect(clippy::struct_excessive_bools, reason = "each is of its own")]
 struct ChatDriver {
     client: MixClient,
     presence: Presence,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use keys::IdentityPublicKey;
 
 use super::MixClient;
-use super::report::{AdministratorError, ImportError, NotAdministrator};
+use super::report::{AdministratorError, ImportError, MixClientError, NotAdministrator};
 use crate::protocol::event::MixClientEvent;
 use crate::protocol::membership::{
     Administrator, AdoptedAnnouncement, AnnouncementOrder, ChangeAdministratorsError,
