@@ -238,12 +238,13 @@ fn announcements_that_cannot_count_are_refused_unverified() {
     world.announce(2, &[0, 1, 2]);
     world.settle();
     let newest = world.group.newest().unwrap().announcement().to_vec();
-    // An old one is ignored.
+    // An old one, one without the client, and one of another list of administrators end the
+    // connection.
     world.connect(stranger);
     world.send(stranger, &restore(&is_listed));
     world.settle();
-    assert_eq!(world.clients[stranger].refused, None);
-    // One without the client, and one of another list of administrators, end the connection.
+    assert_eq!(world.clients[stranger].refused, Some(ProxyRefusal::Removed));
+    world.connect(stranger);
     world.send(stranger, &restore(&newest));
     world.settle();
     assert_eq!(world.clients[stranger].refused, Some(ProxyRefusal::NotMember));
