@@ -84,6 +84,28 @@ fn a_message_that_is_being_shown_at_the_end_is_not_shown_again() {
     assert_eq!(next.as_deref(), left);
 }
 
+#[test]
+fn a_chat_for_commands_does_not_connect_and_shows_no_messages() {
+    let place = tempfile::tempdir().unwrap();
+    let config = config(place.path());
+    with_client(&config, |client| {
+        let (from, text) = ("bob".to_owned(), "unread".to_owned());
+        client.push_event(MixClientEvent::Message { key: None, from, text });
+    });
+    let (report, events) = channel();
+    let report = move |event| report.send(event).map_err(|_| "the test has ended".to_owned());
+    let session = ChatSession::start_for_commands(&config, report).unwrap();
+    session.send_command(ChatCommand::Invite(MemberName::new("carol").unwrap()));
+    let is_invitation = |it: &ChatEvent| matches!(it, ChatEvent::Invitation { .. });
+    while !is_invitation(&events.recv_timeout(TIMEOUT).unwrap()) {}
+    drop(session);
+    let is_other =
+        |it: &ChatEvent| matches!(it, ChatEvent::Message { .. } | ChatEvent::Disconnected { .. });
+    assert_eq!(events.try_iter().find(is_other), None);
+    let unread = with_client(&config, |client| client.event().cloned());
+    assert!(matches!(unread, Some(MixClientEvent::Message { .. })), "{unread:?}");
+}
+
 /// Bob is verified. While this member was away, another key had his name for an epoch, and wrote.
 #[test]
 fn a_message_of_a_key_that_had_a_verified_name_for_an_epoch_is_not_shown_as_verified() {
