@@ -470,7 +470,8 @@ impl IntegerRowRepair {
     }
 
     /// Takes a value from another server of a group with this sharing. Returns the share when f+1
-    /// servers have sent right values. Wrong values, and repeated ones, change nothing.
+    /// servers have sent right values. Wrong values and repeated ones are not used, and neither is
+    /// what else a server sends that has sent a wrong one.
     pub fn handle_value(
         &mut self,
         sharing: &ThresholdRsaSharing,

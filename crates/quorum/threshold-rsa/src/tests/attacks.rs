@@ -360,25 +360,25 @@ fn a_wrong_common_value_is_not_used() {
         let lacking = size(1).participants().find(|it| helpers.iter().all(|h| h.server() != *it));
         let lacking = lacking.unwrap();
         let [first, second, third] = helpers[..] else { panic!("three of four have shares") };
-        let (first_value, second_value) =
-            (first.common_value(lacking), second.common_value(lacking));
-        let mut repair = IntegerRowRepair::new(lacking);
-        assert!(repair.handle_value(sharing, first.server(), &first_value).is_none());
-        // Another's value, one for another server, a repeated one, and no integer of this width.
+        let [first_value, second_value, third_value] =
+            [first, second, third].map(|helper| helper.common_value(lacking));
+        // Another's value, one for another server, and no integer of this width.
         let for_another = second.common_value(third.server());
-        for (from, value) in [
-            (second.server(), &first_value[..]),
-            (second.server(), &for_another),
-            (first.server(), &first_value),
-            (second.server(), &vec![0x7f; first_value.len()]),
-            (second.server(), &first_value[1..]),
-        ] {
-            assert!(repair.handle_value(sharing, from, value).is_none());
-        }
-        let share = repair.handle_value(sharing, second.server(), &second_value).unwrap();
-        assert_eq!(share.server(), lacking);
-        if let Some(own) = group.shares.get(&lacking) {
-            assert_eq!(share.to_bytes(), own.to_bytes());
+        for value in
+            [&first_value[..], &for_another, &vec![0x7f; first_value.len()], &first_value[1..]]
+        {
+            let mut repair = IntegerRowRepair::new(lacking);
+            let mut handle = |from: ParticipantId, value: &[u8]| {
+                repair.handle_value(sharing, from, value).map(|share| share.to_bytes())
+            };
+            assert!(handle(first.server(), &first_value).is_none());
+            assert!(handle(first.server(), &first_value).is_none(), "a repeated one");
+            assert!(handle(second.server(), value).is_none());
+            assert!(handle(second.server(), &second_value).is_none(), "no more of it is used");
+            let share = handle(third.server(), &third_value).unwrap();
+            if let Some(own) = group.shares.get(&lacking) {
+                assert_eq!(share, own.to_bytes());
+            }
         }
     }
 }
