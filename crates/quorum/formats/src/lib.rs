@@ -14,7 +14,7 @@
 //! group that signs digests does not know what it signs.
 //!
 //! ```
-//! use keys::AnyPublicKey;
+//! use keys::RsaPublicKey;
 //! use sunder_formats::SignatureFormat;
 //! use sunder_formats::jwt::{JwtAlgorithm, token};
 //!
