@@ -161,6 +161,7 @@ impl MixClient {
         while !self.link()?.is_catching_up() && self.read_round() {}
         let TakenAnnouncement { effect, moved } = self.take_announcement(now, &announcement)?;
         self.link()?.is_current = true;
+        self.handle_found();
         self.continue_proposal();
         self.announce_if_due(now);
         match effect {
@@ -265,6 +266,7 @@ impl MixClient {
         self.membership_changed();
         let moved = has_moved.then(|| announcement.proxy()).flatten();
         if let Some(to) = moved {
+            self.handle_moved();
             self.events.push_back(MixClientEvent::ProxyMoved { to: to.clone() });
         }
         let moved = moved.map(|to| to.address.clone());
