@@ -258,6 +258,9 @@ impl MixClient {
             ProxyToMember::Refused(ProxyRefusal::NotMember) if self.has_restored() => {
                 Err(MixClientError::Fork)
             }
+            ProxyToMember::Refused(ProxyRefusal::Removed) if self.has_restored() => {
+                Err(MixClientError::Removed)
+            }
             ProxyToMember::Refused(refusal) => Err(MixClientError::Refused(refusal)),
             ProxyToMember::JoinRequest { key, request } => {
                 self.handle_join_request(now, &key, &request);

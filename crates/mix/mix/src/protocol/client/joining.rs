@@ -59,13 +59,30 @@ impl MixClient {
             }
             // The announcement follows.
             MembershipStatus::Administrator | MembershipStatus::Member => Ok(()),
+            // The proxy says whether its list follows the one of this member, which was removed
+            // then, or is of another branch of the group.
+            MembershipStatus::Unknown | MembershipStatus::Waiting
+                if self.join_attempt.is_none() && self.send_newest() =>
+            {
+                Ok(())
+            }
             MembershipStatus::Unknown | MembershipStatus::Waiting => self.ask_to_join(),
         }
     }
 
+    /// Gives a proxy that has lost it the newest announcement, and says so. Returns whether this
+    /// client has one that the proxy takes from it.
+    pub(super) fn restore_proxy(&mut self) -> bool {
+        let is_sent = self.send_newest();
+        if is_sent {
+            self.report_restored(self.epochs.newest_number(), true);
+        }
+        is_sent
+    }
+
     /// Sends the proxy the newest announcement that this client has, once in a connection. Returns
     /// whether it has one that the proxy takes from it.
-    pub(super) fn restore_proxy(&mut self) -> bool {
+    fn send_newest(&mut self) -> bool {
         let own = self.identity.public();
         let Some(newest) = self.epochs.newest().filter(|newest| newest.lists(&own)) else {
             return false;
@@ -81,7 +98,6 @@ impl MixClient {
         };
         let restore = MemberToProxy::Restore { round: last_round, announcement };
         self.transmits.push_back(restore.encode());
-        self.report_restored(epoch, true);
         true
     }
 
