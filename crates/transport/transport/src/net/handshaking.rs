@@ -76,14 +76,19 @@ pub(super) fn respond(
     log: impl FnOnce(&Error),
 ) -> Option<Connection> {
     let steps = HandshakeStream::new(&**stream, name, options.handshake_timeout);
-    let begun = steps.receive::<PREFIX_LEN>(ConnectionStep::Request);
+    let begun = steps.receive::<1>(ConnectionStep::Request);
     if let Err(Error::Io { source, .. }) = &begun
         && balancer::is_end(source)
     {
         debug!(peer = name, "closed before the handshake began");
         return None;
     }
-    let shaken = begun.and_then(|prefix| shake_hands(stream, &steps, options, &prefix, has_room));
+    let shaken = begun.and_then(|[first]| {
+        let mut prefix = [first; PREFIX_LEN];
+        let rest = steps.receive::<{ PREFIX_LEN - 1 }>(ConnectionStep::Request)?;
+        prefix[1..].copy_from_slice(&rest);
+        shake_hands(stream, &steps, options, &prefix, has_room)
+    });
     let error = match shaken {
         Ok(connection) => return Some(connection),
         Err(error) => error,
