@@ -50,7 +50,8 @@ impl RoundArchive {
         let mut archive =
             Self { folder, prefix, index: ArchiveIndex::new(settings), file: None, failure: None };
         for number in archive.numbers()? {
-            let path = archive.path(number);
+            let (name, path) = (archive.name(number), archive.path(number));
+            archive.folder.check(&name)?;
             let failed = |source| StateFileError::Io { path: path.clone(), source };
             let bytes = fs::read(&path).map_err(failed)?;
             let used = if is_kept { archive.index.load(number, &bytes) } else { 0 };
@@ -150,7 +151,11 @@ impl RoundArchive {
     }
 
     fn path(&self, number: u64) -> PathBuf {
-        self.folder.path().join(format!("{}{number:08}", self.prefix))
+        self.folder.path().join(self.name(number))
+    }
+
+    fn name(&self, number: u64) -> String {
+        format!("{}{number:08}", self.prefix)
     }
 
     /// The numbers of the segments, in ascending order.
