@@ -237,3 +237,15 @@ fn the_terminal_is_restored_after_a_signal() {
     alice.signal(Signal::TERM);
     alice.check_restored();
 }
+
+/// The second signal arrives before the first one has had any effect.
+#[test]
+fn the_terminal_is_restored_after_a_second_signal() {
+    let (room, _proxy) = Room::open(&["alice"]);
+    let mut alice = Terminal::start(&room, "alice", [24, 80]);
+    alice.wait_for("You are alice");
+    for signal in [Signal::STOP, Signal::TERM, Signal::INT, Signal::CONT] {
+        alice.signal(signal);
+    }
+    alice.check_restored();
+}
