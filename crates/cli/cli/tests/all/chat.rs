@@ -5,6 +5,7 @@ mod administrators;
 mod balancer;
 mod everyday;
 mod members;
+mod moves;
 mod restarts;
 mod screens;
 mod staying;
