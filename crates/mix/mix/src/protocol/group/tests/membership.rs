@@ -275,14 +275,14 @@ fn all_members_get_the_same_bytes_of_an_announcement() {
     let mut group = MixGroup::new(settings(), None, [7; 32]).unwrap();
     let now = Duration::ZERO;
     group.handle_connected(now, 0, secret(0).public());
-    let message = MemberToProxy::Announce(announcement(0, 1, &[0, 1, 2]));
-    group.handle_message(now, 0, &message.encode());
+    let announcement = announcement(0, 1, &[0, 1, 2]);
+    group.handle_message(now, 0, &MemberToProxy::Announce(announcement.clone()).encode());
     for client in [1, 2] {
         group.handle_connected(now, client as u64, secret(client).public());
     }
     let _ = group.poll_store();
     let sent = std::iter::from_fn(|| group.poll_transmit());
-    let announced = ProxyToMember::Announcement(announcement(0, 1, &[0, 1, 2])).encode();
+    let announced = ProxyToMember::Announcement(announcement).encode();
     let all: Vec<_> = sent.map(|it| it.message).filter(|it| **it == *announced).collect();
     assert_eq!(all.len(), 3);
     assert!(all.iter().all(|it| Arc::ptr_eq(it, &all[0])));
