@@ -354,8 +354,7 @@ impl ClientEpochs {
 
     /// Decodes where the proxy was found last.
     pub(super) fn decode_found(&mut self, reader: &mut FieldReader<'_>) -> Option<()> {
-        self.found = decode_address(reader)?;
-        Some(())
+        decode_address(reader, &mut self.found)
     }
 
     /// Appends what [`ClientEpochs::decode_left`] reads.
@@ -407,7 +406,7 @@ impl ClientEpochs {
                 [] => None,
                 bytes => Some(EpochAnnouncement::verify(bytes, group, founder).ok()?),
             };
-            epochs.moved = decode_address(reader)?;
+            decode_address(reader, &mut epochs.moved)?;
         }
         Some(epochs)
     }
@@ -418,14 +417,16 @@ fn encode_address(at: Option<&ProxyAddress>, out: &mut Vec<u8>) {
     out.extend(at.iter().flat_map(|at| at.key.to_bytes()));
 }
 
-/// What [`encode_address`] has written.
-fn decode_address(reader: &mut FieldReader<'_>) -> Option<Option<ProxyAddress>> {
-    let address = match reader.text().ok()? {
-        "" => return Some(None),
-        address => address.to_owned(),
+/// Decodes what [`encode_address`] has written.
+fn decode_address(reader: &mut FieldReader<'_>, to: &mut Option<ProxyAddress>) -> Option<()> {
+    let address = reader.text().ok()?.to_owned();
+    *to = if address.is_empty() {
+        None
+    } else {
+        let key = IdentityPublicKey::from_bytes(&reader.take().ok()?).ok()?;
+        Some(ProxyAddress { address, key })
     };
-    let key = IdentityPublicKey::from_bytes(&reader.take().ok()?).ok()?;
-    Some(Some(ProxyAddress { address, key }))
+    Some(())
 }
 
 fn decode_prekey(reader: &mut FieldReader<'_>) -> Option<PrekeySecret> {
