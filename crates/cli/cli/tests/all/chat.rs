@@ -3,6 +3,7 @@
 
 mod administrators;
 mod balancer;
+mod delays;
 mod everyday;
 mod members;
 mod moves;
