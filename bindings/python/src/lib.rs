@@ -25,9 +25,11 @@ mod registration;
 #[pyo3(name = "_native")]
 mod native {
     #[pymodule_export]
-    use crate::compute::builder::{PyCircuitBuilder, PyCircuitInteger};
+    use crate::compute::builder::PyCircuitBuilder;
     #[pymodule_export]
     use crate::compute::circuit::PyCircuit;
+    #[pymodule_export]
+    use crate::compute::integer::PyCircuitInteger;
     #[pymodule_export]
     use crate::compute::intersection::intersect;
     #[pymodule_export]

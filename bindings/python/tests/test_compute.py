@@ -213,7 +213,7 @@ class Circuits(unittest.TestCase):
         circuit = builder.finish([*builder.garbler, *builder.evaluator])
         self.assertEqual(circuit.evaluate([200, 9], 5), (200, 9, 5))
         self.assertEqual(circuit.evaluate(b"\xc8\x09", b"\x05"), (200, 9, 5))
-        for garbler in (3, [1], [1, 2, 3], [256, 0], [-1, 0], b"1", b"\xff\xff"):
+        for garbler in (3, [1], [1, 2, 3], [256, 0], [-129, 0], b"1", b"\xff\xff"):
             with self.assertRaises(ValueError):
                 circuit.evaluate(garbler, 0)
         for garbler in (["1", "2"], [1.0, 2]):
@@ -403,6 +403,28 @@ def intersect(receiver, sender, receivers=None, senders=None, **options):
     )
 
 
+def start_command(test, folder, arguments):
+    """`sunder compute` that listens, and its address and key."""
+    sunder = ROOT / "target/debug/sunder"
+    if not sunder.exists():
+        raise said("target/debug/sunder is not built: only Python was tried with Python")
+    key = pathlib.Path(folder, "key")
+    if not key.exists():
+        subprocess.run([sunder, "key", "new", key], check=True, capture_output=True)
+    command = [sunder, "compute", *arguments, "--listen", "127.0.0.1:0", "--identity", key]
+    environment = {**os.environ, "XDG_STATE_HOME": str(folder)}
+    pipe = subprocess.PIPE
+    running = subprocess.Popen(
+        command, cwd=folder, env=environment, stdout=pipe, stderr=pipe, text=True
+    )
+    words = []
+    while "--key" not in words:
+        line = running.stderr.readline()
+        test.assertTrue(line, words)
+        words = line.split()
+    return running, words[words.index("--connect") + 1], words[words.index("--key") + 1]
+
+
 class Intersections(unittest.TestCase):
     def test_columns_of_two_data_frames(self):
         emails = ["ann@example.com", None, " Bob@Example.com", "eve@example.com", "BOB@example.com"]
@@ -564,32 +586,11 @@ class Processes(unittest.TestCase):
         for block in blocks:
             self.assertTrue(any(block in it for it in examples), block)
 
-    def command(self, folder, arguments):
-        """`sunder compute` that listens, and its address and key."""
-        sunder = ROOT / "target/debug/sunder"
-        if not sunder.exists():
-            raise said("target/debug/sunder is not built: only Python was tried with Python")
-        key = pathlib.Path(folder, "key")
-        if not key.exists():
-            subprocess.run([sunder, "key", "new", key], check=True, capture_output=True)
-        command = [sunder, "compute", *arguments, "--listen", "127.0.0.1:0", "--identity", key]
-        environment = {**os.environ, "XDG_STATE_HOME": str(folder)}
-        pipe = subprocess.PIPE
-        running = subprocess.Popen(
-            command, cwd=folder, env=environment, stdout=pipe, stderr=pipe, text=True
-        )
-        words = []
-        while "--key" not in words:
-            line = running.stderr.readline()
-            self.assertTrue(line, words)
-            words = line.split()
-        return running, words[words.index("--connect") + 1], words[words.index("--key") + 1]
-
     def test_the_other_party_is_the_command(self):
         with tempfile.TemporaryDirectory() as folder:
             pathlib.Path(folder, "a.csv").write_text("email\nann@x\n Bob@x \n")
             arguments = ["psi", "a.csv", "--role", "sender", "--normalize", "lower", "--json"]
-            running, address, key = self.command(folder, arguments)
+            running, address, key = start_command(self, folder, arguments)
             with running:
                 connection = transport.connect(address, peer=key)
                 found = compute.psi(["bob@x", "eve@x"], connection, "receiver", normalize="lower")
@@ -599,7 +600,7 @@ class Processes(unittest.TestCase):
             circuit = adder()
             circuit.save(pathlib.Path(folder, "adder.txt"))
             arguments = ["--role", "garbler", "--circuit", "adder.txt", "--input", "05000000"]
-            running, address, key = self.command(folder, arguments)
+            running, address, key = start_command(self, folder, arguments)
             with running:
                 connection = transport.connect(address, peer=key)
                 with compute.Session(connection, "evaluator") as session:

@@ -1,12 +1,15 @@
 """Private set intersection of columns."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from operator import index
 from typing import Any, Literal
 
 from sunder_transport import Connection
 from sunder_transport._native import intersect
+
+PsiRule = Literal["trim", "lower", "email", "phone", "exact"]
 
 
 @dataclass(frozen=True)
@@ -14,23 +17,31 @@ class PsiResult:
     """What a private set intersection has found."""
 
     common: list[Any] | None
-    """The common values as they are in this party's column, each once, in the column's order. None
-    if only the other party learns them."""
+    """The common values as they are in this party's column, each once, in the column's order; of
+    several columns, a tuple for each row. None if only the other party learns them."""
     rows: list[int] | None
     """The places of all common values in this party's column, from 0, in ascending order."""
     own_size: int
     """The number of different values of this party."""
     other_size: int
     """The number of different values that the other party has shown."""
+    count: int | None = None
+    """The number of common values. None if only the other party learns it."""
+    sum: Decimal | None = None
+    """The sum of the sender's numbers for the common values. None without `sum`, or if only the
+    other party learns it."""
 
 
 def psi(
-    values: Iterable[str | bytes | int | None],
+    values: Any,
     connection: Connection,
     role: Literal["receiver", "sender"],
     *,
-    normalize: Literal["trim", "lower", "email", "phone", "exact"] = "trim",
+    normalize: PsiRule | Sequence[PsiRule] = "trim",
     output_to: Literal["both", "receiver"] = "both",
+    count: bool = False,
+    sum: str | None = None,
+    numbers: Iterable[int | Decimal | None] | None = None,
     rows: int | None = None,
     timeout: float = 30.0,
     progress: Callable[[int, int], object] | None = None,
@@ -39,34 +50,89 @@ def psi(
 
     `values` is a column of pandas, Arrow, Polars or NumPy, or any iterable: of str, bytes in UTF-8
     (with `normalize="exact"` any bytes), or int, which stands for its decimal digits. Missing and
-    empty values are never common.
+    empty values are never common. To compare several columns, give a table (or a sequence of
+    columns) and a list of rules as `normalize`, one for each column: rows are common if they are
+    equal in all of them.
 
     `role`: one party is the receiver, the other one the sender. With `output_to="receiver"` only
     the receiver learns what is common. `normalize` makes values equal that are written differently.
     Both parties give the same `output_to` and `normalize`. `rows` hides how many different values
     there are: the other party learns only that there are at most so many.
 
-    The connection is used up. The other party may also run `sunder compute psi` with one column.
-    `progress` is called with the numbers of bytes that were exchanged and of all. An exception in
-    it, or Ctrl-C, ends the run.
+    With `count` the parties learn only how many values are common. With `sum` they learn this, and
+    the sum of the sender's `numbers` for the common values: one for each value, None for 0. Both
+    parties give the same name as `sum`.
+
+    The connection is used up. The other party may also run `sunder compute psi`, with the same
+    number of columns. `progress` is called with the numbers of bytes that were exchanged and of
+    all. An exception in it, or Ctrl-C, ends the run.
 
     Security is semi-honest: it holds if both parties run this code unchanged. A party can put
     guesses into its column, and learns which of them are right.
     """
-    column = _items(values)
-    found, own_size, other_size = intersect(
+    if sum is not None and (count or not sum):
+        raise ValueError("sum is the name of the numbers, and includes the count: leave out count")
+    if (numbers is not None) != (sum is not None and role == "sender"):
+        raise ValueError("numbers are those of the sender, with sum")
+    several = not isinstance(normalize, str)
+    columns = [_items(it) for it in (_columns(values) if several else [values])]
+    rules = list(normalize) if several else [normalize]
+    if len(rules) != len(columns) or not rules:
+        raise ValueError(f"{len(columns)} columns and {len(rules)} rules: give a rule for each")
+    if len({len(it) for it in columns}) > 1:
+        raise ValueError("the columns have different numbers of values")
+    summands = None
+    if sum is not None:
+        units, decimals = _units(numbers, len(columns[0]))
+        summands = (sum, units, decimals)
+    found, number, total, own_size, other_size = intersect(
         connection,
-        [_value(it) for it in column],
+        [[_value(it) for it in column] for column in columns],
         role,
-        normalize,
+        rules,
         output_to,
         rows,
+        count,
+        summands,
         timeout,
         progress,
     )
-    if found is None:
-        return PsiResult(None, None, own_size, other_size)
-    return PsiResult(_distinct(column, found), found, own_size, other_size)
+    common = None
+    if found is not None:
+        records = list(zip(*columns, strict=True)) if several else columns[0]
+        common = list(dict.fromkeys(records[row] for row in found))
+        number = len(common) if number is None else number
+    exact = None if total is None else Decimal(total[0]).scaleb(-total[1])
+    return PsiResult(common, found, own_size, other_size, number, exact)
+
+
+def _columns(table: Any) -> list[Any]:
+    """The columns of a table, or of a sequence of columns."""
+    if hasattr(table, "columns"):
+        return [table[it] if isinstance(it, str) else it for it in table.columns]
+    return list(table)
+
+
+def _units(numbers: Iterable[int | Decimal | None] | None, rows: int) -> tuple[list[int], int]:
+    """Numbers as multiples of a power of ten, and its number of decimal places."""
+    exact = [Decimal(0) if it is None else _decimal(it) for it in _items(numbers or [])]
+    if numbers is not None and len(exact) != rows:
+        raise ValueError(f"{len(exact)} numbers for {rows} values: give one for each")
+    exponents = [it.as_tuple().exponent for it in exact]
+    decimals = max([0, *(-it for it in exponents if isinstance(it, int))])
+    if decimals > 12:
+        raise ValueError("a number has more than 12 decimal places")
+    return [int(it.scaleb(decimals)) for it in exact], decimals
+
+
+def _decimal(number: Any) -> Decimal:
+    if isinstance(number, Decimal) and number.is_finite():
+        return number
+    try:
+        return Decimal(index(number))
+    except TypeError:
+        kind = type(number).__name__
+        raise TypeError(f"a number is int or a finite Decimal, not {kind}") from None
 
 
 def _items(values: Any) -> list[Any]:
@@ -99,7 +165,3 @@ def _value(item: Any) -> str | bytes | None:
     except TypeError:
         kind = type(item).__name__
         raise TypeError(f"a value is str, bytes or int, not {kind}: convert the column") from None
-
-
-def _distinct(column: list[Any], rows: list[int]) -> list[Any]:
-    return list(dict.fromkeys(column[row] for row in rows))

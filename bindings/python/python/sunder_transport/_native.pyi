@@ -169,6 +169,7 @@ class Circuit:
         role: Literal["garbler", "evaluator"],
         *,
         protocol: Literal["yao", "gmw"] = "yao",
+        security: Literal["semi-honest", "evaluator", "malicious"] | None = None,
         scheme: str = "half-gates",
         transfers: str = "iknp",
         output_to: Literal["both", "garbler", "evaluator"] = "both",
@@ -194,7 +195,7 @@ class CircuitBuilder:
         """The values of the evaluator's input."""
 
     def constant(self, value: int, bits: int) -> Integer:
-        """A constant."""
+        """A constant. A negative one is signed."""
 
     def select(self, condition: Integer, a: Integer | int, b: Integer | int) -> Integer:
         """`a` if the bit `condition` is 1, else `b`. At most one of them is an int."""
@@ -205,6 +206,15 @@ class CircuitBuilder:
     def choose(self, values: Sequence[Integer], index: Integer) -> Integer:
         """Value `index` of 2^n values, for an index of n bits."""
 
+    def look_up(self, table: Sequence[int], bits: int, index: Integer) -> Integer:
+        """Entry `index` of a table of 2^n constants of `bits` bits (at most 64), for an index of n
+        bits. Takes fewer ANDs than `choose`."""
+
+    def embed(
+        self, circuit: Circuit, garbler: Sequence[Integer], evaluator: Sequence[Integer]
+    ) -> list[Integer]:
+        """The output values of another circuit, for these values of its two inputs."""
+
     def concatenate(self, values: Sequence[Integer]) -> Integer:
         """The bits of all values as one value, those of the first one lowest."""
 
@@ -214,11 +224,15 @@ class CircuitBuilder:
 
 @final
 class Integer:
-    """An unsigned integer of a circuit, whose value is not known while the circuit is built.
+    """An integer of a circuit, whose value is not known while the circuit is built.
 
-    Both operands have the same number of bits, and so has the result: it is taken modulo 2^bits. One
-    operand may be an int. A comparison is one bit. `value[i]` is bit i, from the lowest, and a slice
-    is a value of several bits.
+    It is unsigned, except after `as_signed`. Both operands have the same number of bits, and so has
+    the result: it is taken modulo 2^bits. Both are signed, or neither is. One operand may be an int.
+    A comparison is one bit. `value[i]` is bit i, from the lowest, and a slice is a value of several
+    bits; both are unsigned.
+
+    `//` and `%` are as in Python: a quotient is rounded down, and the remainder has the sign of the
+    divisor. A division by 0 is no error, and its result has no meaning.
     """
 
     def __add__(self, other: Integer | int) -> Integer: ...
@@ -227,6 +241,15 @@ class Integer:
     def __rsub__(self, other: Integer | int) -> Integer: ...
     def __mul__(self, other: Integer | int) -> Integer: ...
     def __rmul__(self, other: Integer | int) -> Integer: ...
+    def __floordiv__(self, other: Integer | int) -> Integer: ...
+    def __rfloordiv__(self, other: Integer | int) -> Integer: ...
+    def __mod__(self, other: Integer | int) -> Integer: ...
+    def __rmod__(self, other: Integer | int) -> Integer: ...
+    def __divmod__(self, other: Integer | int) -> tuple[Integer, Integer]: ...
+    def __neg__(self) -> Integer: ...
+    def __abs__(self) -> Integer:
+        """The absolute value, which is unsigned."""
+
     def __and__(self, other: Integer | int) -> Integer: ...
     def __rand__(self, other: Integer | int) -> Integer: ...
     def __or__(self, other: Integer | int) -> Integer: ...
@@ -248,8 +271,20 @@ class Integer:
     def bits(self) -> int:
         """The number of bits."""
 
+    @property
+    def signed(self) -> bool:
+        """Whether it is signed."""
+
+    def as_signed(self) -> Integer:
+        """The same bits as a signed value, in two's complement. As an output of a circuit, it is a
+        Python int that can be negative; a file in Bristol Fashion does not keep this."""
+
+    def as_unsigned(self) -> Integer:
+        """The same bits as an unsigned value."""
+
     def resize(self, bits: int) -> Integer:
-        """The value with this number of bits: with zeros above, or without its highest bits."""
+        """The value with this number of bits: with zeros above (if it is signed, with its sign), or
+        without its highest bits."""
 
     def count_ones(self) -> Integer:
         """The number of bits that are 1, with just as many bits as it needs."""
@@ -260,6 +295,9 @@ class Session:
 
     The other party has the other role, and gives the same options, except for `timeout` (how long
     it may be silent, in seconds) and `threads` (by default one for each core).
+
+    `security` says which deviating parties the protocol withstands, as `--security` of
+    `sunder compute`: with yao "evaluator" by default, with gmw only "semi-honest".
     """
 
     def __new__(
@@ -268,6 +306,7 @@ class Session:
         role: Literal["garbler", "evaluator"],
         *,
         protocol: Literal["yao", "gmw"] = "yao",
+        security: Literal["semi-honest", "evaluator", "malicious"] | None = None,
         scheme: str = "half-gates",
         transfers: str = "iknp",
         output_to: Literal["both", "garbler", "evaluator"] = "both",
@@ -292,7 +331,8 @@ class Session:
         """Computes the circuit on this party's input and the other's.
 
         `inputs` is an int for each value of this party's input (one int if there is one value), or
-        the bytes of all bits: bit i is bit i % 8 of byte i // 8. Returns the values of the output,
+        the bytes of all bits: bit i is bit i % 8 of byte i // 8. A negative int is in two's
+        complement. Returns the values of the output,
         or None if only the other party learns them. `progress` is called with the numbers of ANDs
         that are done and of all. An exception in it, or Ctrl-C, ends the session.
         """
@@ -318,12 +358,14 @@ class Session:
 
 def intersect(
     connection: Connection,
-    values: list[str | bytes | None],
+    columns: list[list[str | bytes | None]],
     role: str,
-    normalize: str,
+    normalize: list[str],
     output_to: str,
     rows: int | None,
+    count: bool,
+    summands: tuple[str, list[int], int] | None,
     timeout: float,
     progress: Callable[[int, int], object] | None,
-) -> tuple[list[int] | None, int, int]:
+) -> tuple[list[int] | None, int | None, tuple[int, int] | None, int, int]:
     """The native part of `sunder_compute.psi`."""

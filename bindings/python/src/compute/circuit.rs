@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 
 use base16ct::lower::encode_string;
 use circuit::bristol::{self, BristolFormat};
-use circuit::{Circuit, CircuitSchedule, generate};
+use circuit::{Circuit, CircuitSchedule, Wire, generate};
 use compute::predict::PredictedTraffic;
 use compute::{ComputeProtocol, ComputeRole};
 use pyo3::exceptions::PyValueError;
@@ -26,14 +26,54 @@ pub(crate) struct PyCircuit {
     garbler: Vec<u32>,
     /// Those of the evaluator's.
     evaluator: Vec<u32>,
+    /// Whether each value of the output is signed.
+    signed_outputs: Vec<bool>,
     /// The circuit in the order in which a protocol computes it, when it is first needed.
     yao: OnceLock<CircuitSchedule>,
     gmw: OnceLock<CircuitSchedule>,
 }
 
 impl PyCircuit {
-    pub(super) fn new(circuit: Circuit, garbler: Vec<u32>, evaluator: Vec<u32>) -> Self {
-        Self { circuit, garbler, evaluator, yao: OnceLock::new(), gmw: OnceLock::new() }
+    pub(super) fn new(
+        circuit: Circuit,
+        garbler: Vec<u32>,
+        evaluator: Vec<u32>,
+        signed_outputs: Vec<bool>,
+    ) -> Self {
+        let (yao, gmw) = (OnceLock::new(), OnceLock::new());
+        Self { circuit, garbler, evaluator, signed_outputs, yao, gmw }
+    }
+
+    pub(super) fn circuit(&self) -> &Circuit {
+        &self.circuit
+    }
+
+    /// Whether each value of the output is signed.
+    pub(super) fn signed_outputs(&self) -> &[bool] {
+        &self.signed_outputs
+    }
+
+    /// The wires of the garbler's and the evaluator's values, as the circuit's input values.
+    ///
+    /// # Errors
+    /// If their number, or that of their bits, is another one.
+    pub(super) fn input_wires(&self, inputs: &[Vec<Vec<Wire>>; 2]) -> PyResult<Vec<Vec<Wire>>> {
+        let parties = [("garbler", &self.garbler), ("evaluator", &self.evaluator)];
+        for ((party, widths), values) in parties.into_iter().zip(inputs) {
+            if !values.iter().map(Vec::len).eq(widths.iter().map(|width| *width as usize)) {
+                let given: Vec<usize> = values.iter().map(Vec::len).collect();
+                let text = format!("the {party}'s values have {widths:?} bits, not {given:?}");
+                return Err(PyValueError::new_err(text));
+            }
+        }
+        let wires = inputs.concat().concat();
+        let mut rest = &wires[..];
+        let values = self.circuit.input_values().iter().map(|width| {
+            let (value, after) = rest.split_at(*width as usize);
+            rest = after;
+            value.to_vec()
+        });
+        Ok(values.collect())
     }
 
     /// A circuit whose first value is the garbler's.
@@ -41,7 +81,14 @@ impl PyCircuit {
         let (garbler, evaluator) =
             circuit.input_values().split_at(circuit.input_values().len().min(1));
         let (garbler, evaluator) = (garbler.to_vec(), evaluator.to_vec());
-        Self::new(circuit, garbler, evaluator)
+        let unsigned = vec![false; circuit.output_values().len()];
+        Self::new(circuit, garbler, evaluator, unsigned)
+    }
+
+    /// The values of an output.
+    fn values<'py>(&self, py: Python<'py>, bits: Vec<bool>) -> PyResult<Bound<'py, PyTuple>> {
+        let widths = self.circuit.output_values().iter().copied();
+        values::values(py, bits, widths.zip(self.signed_outputs.iter().copied()))
     }
 
     /// The circuit as the protocol computes it. Takes a while the first time.
@@ -73,7 +120,7 @@ impl PyCircuit {
         py: Python<'py>,
         packed: &[u8],
     ) -> PyResult<Bound<'py, PyTuple>> {
-        values::values(py, circuit::bits::of_bytes(packed), self.circuit.output_values())
+        self.values(py, circuit::bits::of_bytes(packed))
     }
 }
 
@@ -163,25 +210,28 @@ impl PyCircuit {
         let mut inputs = values::input_bits(garbler, &self.garbler)?;
         inputs.extend_from_slice(&values::input_bits(evaluator, &self.evaluator)?);
         let output = py.detach(|| self.circuit.evaluate(&inputs));
-        values::values(py, output, self.circuit.output_values())
+        self.values(py, output)
     }
 
     /// What a session exchanges that computes the circuit once: the bytes that this party sends,
     /// those that it receives, and the round trips; for `exchange` of `sunder_transport.connect`.
     /// The options are those of `Session`.
     #[pyo3(signature = (
-        role, *, protocol="yao", scheme="half-gates", transfers="iknp", output_to="both"
+        role, *, protocol="yao", security=None, scheme="half-gates", transfers="iknp",
+        output_to="both"
     ))]
+    #[allow(clippy::too_many_arguments, reason = "keywords in Python")]
     fn exchange(
         &self,
         py: Python<'_>,
         role: &str,
         protocol: &str,
+        security: Option<&str>,
         scheme: &str,
         transfers: &str,
         output_to: &str,
     ) -> PyResult<(u64, u64, u32)> {
-        let names = PyComputeSettings { role, protocol, scheme, transfers, output_to };
+        let names = PyComputeSettings { role, protocol, security, scheme, transfers, output_to };
         let (role, settings) = names.parse()?;
         let exchange = py.detach(|| {
             PredictedTraffic::of(self.schedule(settings.protocol), &settings, 1).exchange(role)

@@ -1,6 +1,8 @@
 //! `Session`.
 
+use std::mem;
 use std::num::NonZero;
+use std::process;
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
 use compute::{ComputeProtocol, ComputeRole, ComputeSession, ComputeStopper};
@@ -24,14 +26,16 @@ pub(crate) struct PyComputeSession {
     role: ComputeRole,
     protocol: ComputeProtocol,
     transport: &'static str,
+    /// The process that has made it: a forked child does not have its threads.
+    process: u32,
 }
 
 #[pymethods]
 impl PyComputeSession {
     #[new]
     #[pyo3(signature = (
-        connection, role, *, protocol="yao", scheme="half-gates", transfers="iknp",
-        output_to="both", timeout=30.0, threads=None
+        connection, role, *, protocol="yao", security=None, scheme="half-gates",
+        transfers="iknp", output_to="both", timeout=30.0, threads=None
     ))]
     #[allow(clippy::too_many_arguments, reason = "keywords in Python")]
     fn new(
@@ -39,13 +43,14 @@ impl PyComputeSession {
         connection: &Connection,
         role: &str,
         protocol: &str,
+        security: Option<&str>,
         scheme: &str,
         transfers: &str,
         output_to: &str,
         timeout: f64,
         threads: Option<NonZero<usize>>,
     ) -> PyResult<Self> {
-        let names = PyComputeSettings { role, protocol, scheme, transfers, output_to };
+        let names = PyComputeSettings { role, protocol, security, scheme, transfers, output_to };
         let (role, mut settings) = names.parse()?;
         settings.timeout = seconds(timeout)?;
         settings.threads = threads.map_or(settings.threads, NonZero::get);
@@ -55,7 +60,7 @@ impl PyComputeSession {
         let session = session.map_err(|error| of_session(&error))?;
         let stopper = session.stopper();
         let (session, protocol) = (Mutex::new(Some(session)), settings.protocol);
-        Ok(Self { session, stopper, role, protocol, transport })
+        Ok(Self { session, stopper, role, protocol, transport, process: process::id() })
     }
 
     /// This party's role: "garbler" or "evaluator".
@@ -149,6 +154,9 @@ impl PyComputeSession {
 
 impl PyComputeSession {
     fn lock(&self) -> PyResult<MutexGuard<'_, Option<ComputeSession>>> {
+        if process::id() != self.process {
+            return Err(busy("a forked child cannot use the session of its parent"));
+        }
         self.session.try_lock().map_err(|error| match error {
             TryLockError::WouldBlock => busy("another thread uses the session"),
             TryLockError::Poisoned(_) => busy("a bug of the library has ended the session"),
@@ -164,9 +172,13 @@ impl PyComputeSession {
 }
 
 impl Drop for PyComputeSession {
-    /// Ending a session waits until the other party was told.
+    /// Ending a session waits until the other party was told. In a forked child, nothing is ended.
     fn drop(&mut self) {
         let session = self.session.get_mut().ok().and_then(Option::take);
+        if process::id() != self.process {
+            mem::forget(session);
+            return;
+        }
         Python::attach(|py| self.end(py, session));
     }
 }

@@ -11,6 +11,8 @@ use pyo3::prelude::*;
 pub(super) struct PyComputeSettings<'a> {
     pub(super) role: &'a str,
     pub(super) protocol: &'a str,
+    /// `None` for the default of the protocol.
+    pub(super) security: Option<&'a str>,
     pub(super) scheme: &'a str,
     pub(super) transfers: &'a str,
     pub(super) output_to: &'a str,
@@ -18,7 +20,7 @@ pub(super) struct PyComputeSettings<'a> {
 
 impl PyComputeSettings<'_> {
     /// # Errors
-    /// If there is no such name.
+    /// If there is no such name, or two of them do not fit together.
     pub(super) fn parse(&self) -> PyResult<(ComputeRole, ComputeSettings)> {
         let role = chosen(
             "role",
@@ -52,10 +54,22 @@ impl PyComputeSettings<'_> {
         let schemes = GarblingScheme::ALL.map(|scheme| (scheme.name(), scheme));
         let scheme = chosen("scheme", self.scheme, &schemes)?;
         let defaults = ComputeSettings::default();
-        let security = match protocol {
+        let default = match protocol {
             ComputeProtocol::Yao => defaults.security,
             ComputeProtocol::Gmw => ComputeSecurity::SemiHonest,
         };
+        let levels = ComputeSecurity::ALL.map(|level| (level.name(), level));
+        let security = self.security.map(|name| chosen("security", name, &levels)).transpose()?;
+        let security = security.unwrap_or(default);
+        if protocol == ComputeProtocol::Gmw && security != ComputeSecurity::SemiHonest {
+            let text = "protocol=\"gmw\" is semi-honest: leave out security, or use yao";
+            return Err(PyValueError::new_err(text));
+        }
+        if security == ComputeSecurity::Malicious && learns != OutputLearners::Both {
+            let text =
+                "with security=\"malicious\" both parties learn the output: leave out output_to";
+            return Err(PyValueError::new_err(text));
+        }
         Ok((role, ComputeSettings { protocol, security, scheme, transfers, learns, ..defaults }))
     }
 }

@@ -2,25 +2,35 @@
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyInt, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyInt, PyTuple};
 use zeroize::{Zeroize as _, Zeroizing};
 
-/// The bits of an integer, which has at most `width` of them.
+/// The bits of an integer, which has at most `width` of them; if it is signed, in two's complement.
 ///
 /// # Errors
-/// If it is no integer, is negative or has more bits.
-pub(super) fn bits_of(value: &Bound<'_, PyAny>, width: u32) -> PyResult<Zeroizing<Vec<bool>>> {
+/// If it is no integer, has more bits, or is negative and not signed.
+pub(super) fn bits_of(
+    value: &Bound<'_, PyAny>,
+    width: u32,
+    is_signed: bool,
+) -> PyResult<Zeroizing<Vec<bool>>> {
     let py = value.py();
     // Integers of NumPy too.
     let Ok(value) = py.import("operator")?.call_method1("index", (value,)) else {
         let kind = value.get_type().name()?;
         return Err(PyTypeError::new_err(format!("a value is an int, not {kind}")));
     };
-    let wrong = || PyValueError::new_err(format!("a value does not fit into {width} bits"));
+    let kind = if is_signed { "signed " } else { "" };
+    let wrong = || PyValueError::new_err(format!("a {kind}value does not fit into {width} bits"));
     let len = (width as usize).div_ceil(8);
-    let bytes = value.call_method1("to_bytes", (len, "little")).map_err(|_| wrong())?;
+    let signed = PyDict::new(py);
+    signed.set_item("signed", is_signed)?;
+    let bytes = value.call_method("to_bytes", (len, "little"), Some(&signed));
+    let bytes = bytes.map_err(|_| wrong())?;
     let mut bits = Zeroizing::new(circuit::bits::of_bytes(bytes.cast::<PyBytes>()?.as_bytes()));
-    if bits[width as usize..].contains(&true) {
+    // The bits above are those of the sign.
+    let sign = is_signed && width.checked_sub(1).is_some_and(|last| bits[last as usize]);
+    if bits[width as usize..].contains(&!sign) {
         return Err(wrong());
     }
     bits.truncate(width as usize);
@@ -28,7 +38,7 @@ pub(super) fn bits_of(value: &Bound<'_, PyAny>, width: u32) -> PyResult<Zeroizin
 }
 
 /// A party's input as bits: bytes that have exactly these bits, one integer, or an integer for each
-/// width.
+/// width. Negative ones are in two's complement.
 ///
 /// # Errors
 /// If it is something else, or does not fit.
@@ -48,7 +58,7 @@ pub(super) fn input_bits(
         }
         let mut all = Zeroizing::new(Vec::with_capacity(total(widths)));
         for (item, width) in items.iter().zip(widths) {
-            all.extend_from_slice(&bits_of(item, *width)?);
+            all.extend_from_slice(&bits_of(item, *width, item.lt(0).unwrap_or(false))?);
         }
         return Ok(all);
     }
@@ -56,7 +66,7 @@ pub(super) fn input_bits(
         let text = format!("this party's input has {} values: give a sequence", widths.len());
         return Err(PyValueError::new_err(text));
     };
-    bits_of(given, width)
+    bits_of(given, width, given.lt(0).unwrap_or(false))
 }
 
 fn packed_bits(bytes: &[u8], widths: &[u32]) -> PyResult<Zeroizing<Vec<bool>>> {
@@ -76,19 +86,27 @@ pub(super) fn packed(bits: &[bool]) -> Zeroizing<Vec<u8>> {
     Zeroizing::new(circuit::bits::to_bytes(bits))
 }
 
-/// The values of an output whose bits are one after the other.
+/// The values of an output whose bits are one after the other. `widths` says of each value how many
+/// bits it has, and whether it is signed.
 pub(super) fn values<'py>(
     py: Python<'py>,
     mut bits: Vec<bool>,
-    widths: &[u32],
+    widths: impl IntoIterator<Item = (u32, bool)>,
 ) -> PyResult<Bound<'py, PyTuple>> {
     let mut rest = &bits[..];
-    let mut found = Vec::with_capacity(widths.len());
-    for width in widths {
-        let (value, after) = rest.split_at(*width as usize);
+    let mut found = Vec::new();
+    for (width, is_signed) in widths {
+        let (value, after) = rest.split_at(width as usize);
         rest = after;
-        let bytes = PyBytes::new(py, &packed(value));
-        found.push(py.get_type::<PyInt>().call_method1("from_bytes", (bytes, "little"))?);
+        let mut value = Zeroizing::new(value.to_vec());
+        let sign = is_signed && value.last() == Some(&true);
+        let len = value.len().next_multiple_of(8);
+        value.resize(len, sign);
+        let bytes = PyBytes::new(py, &packed(&value));
+        let signed = PyDict::new(py);
+        signed.set_item("signed", is_signed)?;
+        let number = py.get_type::<PyInt>();
+        found.push(number.call_method("from_bytes", (bytes, "little"), Some(&signed))?);
     }
     let values = PyTuple::new(py, found);
     bits.zeroize();

@@ -83,4 +83,4 @@ pub use error::Error;
 pub use run::{PsiProgress, PsiTraffic};
 pub use session::{PsiOutcome, PsiSession, PsiSum, find_common};
 pub use terms::{MAX_DECIMALS, MAX_ITEMS, PsiFunction, PsiLearners, PsiNumbers, PsiRole, PsiTerms};
-pub use values::{PsiNormalization, comparison, item};
+pub use values::{PsiNormalization, comparison, item, row_value};

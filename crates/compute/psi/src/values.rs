@@ -86,6 +86,25 @@ fn phone(value: &str) -> Cow<'_, str> {
     })
 }
 
+/// The value of several columns, to each of which its rule was applied: a row of CSV, with quotes
+/// only around what needs them.
+pub fn row_value<T: AsRef<str>>(columns: &[T]) -> String {
+    let mut row = String::new();
+    for (place, value) in columns.iter().map(AsRef::as_ref).enumerate() {
+        if place > 0 {
+            row.push(',');
+        }
+        if value.contains([',', '"', '\r', '\n']) {
+            row.push('"');
+            row.push_str(&value.replace('"', "\"\""));
+            row.push('"');
+        } else {
+            row.push_str(value);
+        }
+    }
+    row
+}
+
 /// The item of a value to which a rule was applied: the first half of a digest, as a number.
 pub fn item(value: &[u8]) -> u128 {
     let digest = Sha256::new().chain_update(b"sunder psi 2").chain_update(value).finalize();
@@ -118,6 +137,18 @@ mod tests {
         ] {
             assert_eq!(rule.apply(value), expected);
             assert_eq!(rule.apply_to_bytes(value.as_bytes()).unwrap(), expected.as_bytes());
+        }
+    }
+
+    #[test]
+    fn values_of_several_columns_are_rows_of_csv() {
+        for (columns, row) in [
+            (["Ann", "30"], "Ann,30"),
+            (["", "30"], ",30"),
+            (["B., Ann", "a \"b\""], "\"B., Ann\",\"a \"\"b\"\"\""),
+            (["two\nlines", " "], "\"two\nlines\", "),
+        ] {
+            assert_eq!(row_value(&columns), row);
         }
     }
 

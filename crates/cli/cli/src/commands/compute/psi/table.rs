@@ -213,12 +213,7 @@ impl TableKeys {
         if let [value] = &mut values[..] {
             return Ok(Some(std::mem::take(value).into_owned()));
         }
-        let mut writer = csv::WriterBuilder::new().from_writer(Vec::new());
-        let written = writer.write_record(values.iter().map(|value| value.as_bytes()));
-        let row = written.ok().and_then(|()| writer.into_inner().ok()).ok_or(())?;
-        let mut row = String::from_utf8(row).map_err(|_| ())?;
-        row.truncate(row.trim_end_matches('\n').len());
-        Ok(Some(row))
+        Ok(Some(psi::row_value(&values)))
     }
 }
 
