@@ -19,7 +19,10 @@ class Numbers(unittest.TestCase):
             (a,), (b,) = builder.garbler, builder.evaluator
             half = a.as_signed(), b.as_signed()
             circuit = builder.finish(
-                [a // b, a % b, *divmod(a, b), *divmod(*half), half[0] // half[1], half[0] % half[1]]
+                [
+                    *(a // b, a % b, *divmod(a, b)),
+                    *(*divmod(*half), half[0] // half[1], half[0] % half[1]),
+                ]
             )
             step = 1 if bits < 8 else 7
             for x in range(0, 1 << bits, step):
