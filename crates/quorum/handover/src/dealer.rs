@@ -35,15 +35,21 @@ impl<S: HandoverScheme> HandoverDealer<S> {
         Some(Self { server, polynomial, commitment, ephemeral })
     }
 
-    /// The dealing, when 2f'+1 new servers have registered their keys and until it is committed.
-    pub fn wanted_entry(&self, agreement: &HandoverAgreement<S>) -> Option<HandoverEntry<S>> {
-        let terms = agreement.terms();
-        let is_wanted = agreement.session_keys().len() >= terms.new.quorum()
+    /// Whether a dealing can be of use: 2f'+1 new servers have registered their keys, and it is not
+    /// committed.
+    pub fn can_deal(&self, agreement: &HandoverAgreement<S>) -> bool {
+        agreement.session_keys().len() >= agreement.terms().new.quorum()
             && !agreement.dealings().contains_key(&self.server)
-            && agreement.sharing().is_none();
-        is_wanted.then(|| {
+            && agreement.sharing().is_none()
+    }
+
+    /// The dealing, if [`Self::can_deal`]. Another call may give another dealing, for more new
+    /// servers: any of them may be committed. f+1 dealings are enough, so the caller may wait for
+    /// those of other dealers, if it does not wait forever.
+    pub fn wanted_entry(&self, agreement: &HandoverAgreement<S>) -> Option<HandoverEntry<S>> {
+        self.can_deal(agreement).then(|| {
             let body = HandoverEntryBody::Deal(Box::new(self.dealing(agreement)));
-            HandoverEntry { run: terms.run, body }
+            HandoverEntry { run: agreement.terms().run, body }
         })
     }
 

@@ -25,6 +25,8 @@ pub(super) struct NewerEpoch {
     pub(super) chain: Vec<SignedGroupHeader>,
     /// The invites from servers of that epoch, by sender.
     invites: BTreeMap<[u8; 32], Sha256Digest>,
+    /// The verified starts of these invites. To verify one takes long, and most are equal.
+    verified: BTreeMap<Sha256Digest, GroupStart>,
     /// The start that f+1 of them have sent.
     invited: Option<GroupStart>,
     /// Until when this server's own log may still bring it to that epoch.
@@ -112,8 +114,13 @@ impl QuorumServer {
     /// A newer epoch than the followed one has begun.
     pub(super) fn set_newer(&mut self, now: Duration, chain: Vec<SignedGroupHeader>) {
         let wait_until = now + self.settings.timeouts.retry;
-        self.newer =
-            Some(NewerEpoch { chain, invites: BTreeMap::new(), invited: None, wait_until });
+        self.newer = Some(NewerEpoch {
+            chain,
+            invites: BTreeMap::new(),
+            verified: BTreeMap::new(),
+            invited: None,
+            wait_until,
+        });
         self.expire(now);
         self.update_peers();
         if self.life.is_some() {
@@ -165,15 +172,22 @@ impl QuorumServer {
         if newer.invites.get(&from.to_bytes()) == Some(&identity) {
             return Ok(());
         }
-        let verified = start.verify_after_chain(&self.settings.anchor);
-        verified.map_err(|_| MalformedEncoding("an invite that the group has not signed"))?;
+        if !newer.verified.contains_key(&identity) {
+            let verified = start.verify_after_chain(&self.settings.anchor);
+            verified.map_err(|_| MalformedEncoding("an invite that the group has not signed"))?;
+            newer.verified.insert(identity, start);
+        }
         newer.invites.insert(from.to_bytes(), identity);
+        newer.verified.retain(|it, _| newer.invites.values().any(|invite| invite == it));
         let is_equal = |member: &&QuorumMember| {
             newer.invites.get(&member.identity.to_bytes()) == Some(&identity)
         };
+        let start = &newer.verified[&identity];
+        let group = &start.header().group;
         let equal = group.members().iter().filter(is_equal).count();
         if equal >= group.size().signer_count() {
-            newer.invited = Some(start);
+            // Its signatures are verified. Those of the last invite need not be.
+            newer.invited = Some(start.clone());
         }
         Ok(())
     }

@@ -25,8 +25,8 @@ use crate::protocol::link::LinkTopic;
 use crate::protocol::log_types::Height;
 use crate::protocol::refresh::{
     self, HandoverContext, HandoverMachine, HandoverServer, LogEntry,
-    LogEntryEffect as BoardChange, NewServer, OldServer, RefreshAgreement, RefreshMessage,
-    RefreshRole, RefreshRun, RunItemName, RunScheme,
+    LogEntryEffect as BoardChange, NewServer, OldServer, RefreshAgreement, RefreshDelays,
+    RefreshMessage, RefreshRole, RefreshRun, RunItemName, RunScheme,
 };
 use crate::protocol::wire::MalformedEncoding;
 
@@ -205,7 +205,7 @@ impl QuorumServer {
                     Some(KeySharing::Rsa(_)) => begin_handover::<ThresholdRsaScheme>,
                     _ => begin_handover::<SchnorrScheme>,
                 };
-                let begin = |items| begin(identity, &epoch.agreement, delays.resend, items);
+                let begin = |items| begin(identity, &epoch.agreement, delays, items);
                 *server = begin((of_old, of_new)).or_else(|| begin((&nothing, &nothing)));
                 return;
             }
@@ -569,12 +569,12 @@ fn next_key(run: &RefreshRun, key: &EpochKey) -> Option<(GroupHeader, EpochKey, 
 fn begin_handover<S: RunScheme + 'static>(
     identity: &Arc<IdentitySecretKey>,
     agreement: &RefreshAgreement,
-    resend: Duration,
+    delays: &RefreshDelays,
     items: (&SavedRunItems, &SavedRunItems),
 ) -> Option<Box<dyn HandoverMachine>>
 where
     HandoverServer<S>: Send,
 {
-    let server = HandoverServer::<S>::new(identity.clone(), agreement, resend, items);
+    let server = HandoverServer::<S>::new(identity.clone(), agreement, delays, items);
     Some(Box::new(server.ok()?))
 }
