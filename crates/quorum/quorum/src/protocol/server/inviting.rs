@@ -135,7 +135,7 @@ impl QuorumServer {
         let (Some(newer), Some(epoch)) = (&self.newer, &mut self.epoch) else { return };
         let (number, newest) = (epoch.header.epoch, newer.header().epoch);
         (epoch.voting, self.saved_voting) = (None, None);
-        let had_shares = epoch.key.wipe();
+        let shares = epoch.key.wipe();
         self.changes.push(SavedStateChange::End { epoch: number });
         if let Some(run) = &mut epoch.run {
             self.changes.extend(run.end(newest == number + 1));
@@ -148,9 +148,7 @@ impl QuorumServer {
             epoch: number,
             newest,
         }));
-        if had_shares {
-            self.push(QuorumServerOutput::Event(QuorumServerEvent::Wiped { epoch: number }));
-        }
+        self.wiping.extend(shares.map(|shares| (number, shares)));
         self.end_requests(now);
         self.end_commands();
     }

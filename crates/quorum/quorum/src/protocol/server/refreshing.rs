@@ -239,16 +239,16 @@ impl QuorumServer {
         generator: &mut RandomGenerator,
     ) -> Result<(), RandomError> {
         let Some(old) = self.epoch.take() else { return Ok(()) };
-        let FollowedEpoch { mut start, header: before, key, agreement, run, voting, .. } = *old;
+        let FollowedEpoch { mut start, header: before, mut key, agreement, run, voting, .. } = *old;
         let next = agreement.run().and_then(|run| next_key(run, &key));
         let (header, next_key, witnesses) = next.expect("a final run has an epoch and its key");
         start.chain.push(SignedGroupHeader { header, signature: Vec::new() });
         (start.refresh, start.height, start.witnesses) = (None, height, witnesses);
         self.changes.push(SavedStateChange::Start(start.clone()));
-        let had_shares = key.has_shares();
         // The old shares are wiped before the new ones are used.
+        let shares = key.wipe();
         drop(key);
-        if had_shares || voting.is_some() {
+        if shares.is_some() || voting.is_some() {
             self.changes.push(SavedStateChange::End { epoch: before.epoch });
         }
         // An earlier run that has not brought this server its shares is abandoned now.
@@ -287,10 +287,7 @@ impl QuorumServer {
         }
         self.expire(now);
         self.step_refresh(now, generator)?;
-        if had_shares {
-            // Reported once it is true, which is after the save.
-            self.push(QuorumServerOutput::Event(QuorumServerEvent::Wiped { epoch: before.epoch }));
-        }
+        self.wiping.extend(shares.map(|shares| (before.epoch, shares)));
         self.end_requests(now);
         self.update_peers();
         if let Some(newer) = signed {

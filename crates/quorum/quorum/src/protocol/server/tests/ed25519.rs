@@ -296,10 +296,12 @@ fn a_wrong_share_is_replaced_and_proven() {
         _ => None,
     });
     let evidence = evidence.expect("it is accused");
-    let start = world.nodes[&3].saved.start.as_ref().unwrap();
-    let sharing = schnorr::SharingCommitment::from_bytes(&start.witnesses).unwrap();
-    assert!(evidence.verify(&sharing, faulty, &identity(liar).public()));
-    assert!(!evidence.verify(&sharing, ServerIndex(0), &identity(1).public()));
+    // The epoch's header, which is public, is enough to verify it.
+    let header = world.nodes[&3].saved.start.as_ref().unwrap().header().clone();
+    assert!(evidence.verify(&header, faulty));
+    assert!(!evidence.verify(&header, ServerIndex(0)));
+    let of_other_sharing = GroupHeader { witnesses: Sha256Digest([7; 32]), ..header };
+    assert!(!evidence.verify(&of_other_sharing, faulty));
 }
 
 /// A server that says after each question that its nonces are lost is replaced, without a wait.

@@ -83,13 +83,15 @@ fn a_wrong_part_is_replaced_and_proven() {
             _ => None,
         });
         let evidence = evidence.expect("it is accused");
-        let (sharing, members) = (sharing_of(&world), group(1, 1));
-        let identities: Vec<_> = members.members().iter().map(|it| it.identity).collect();
-        assert!(evidence.verify(&sharing, faulty, &identities));
-        let (other, wrong) = (ServerIndex((faulty.0 + 1) % 4), group(1, 2));
-        assert!(!evidence.verify(&sharing, other, &identities));
-        let wrong: Vec<_> = wrong.members().iter().map(|it| it.identity).collect();
-        assert!(!evidence.verify(&sharing, faulty, &wrong));
+        // The epoch's header, which is public, is enough to verify it.
+        let header = world.nodes[&3].saved.start.as_ref().unwrap().header().clone();
+        let public = world.key.group().public();
+        assert!(evidence.verify(public, &header, faulty));
+        assert!(!evidence.verify(public, &header, ServerIndex((faulty.0 + 1) % 4)));
+        let others = GroupHeader { group: group(1, 2), ..header.clone() };
+        assert!(!evidence.verify(public, &others, faulty));
+        let of_other_sharing = GroupHeader { witnesses: Sha256Digest([7; 32]), ..header };
+        assert!(!evidence.verify(public, &of_other_sharing, faulty));
         // The next request does not ask it.
         let answered = |world: &World| {
             let events = &world.nodes[&liar].events;
@@ -161,6 +163,37 @@ fn faulty_dealers_are_excluded_and_the_key_moves() {
         }
         world.sign(101, b"after");
     }
+}
+
+/// A share is in memory as long as a part of a signature is computed with it, so it is reported as
+/// wiped only afterwards.
+#[test]
+fn a_share_is_reported_as_wiped_when_no_job_uses_it() {
+    let mut world = four(30);
+    let message = b"message".to_vec();
+    world.slow = Some(2);
+    for number in 1..=4 {
+        world.server(number).registered(MessageDigest::of(&message));
+    }
+    for at in 1..=4 {
+        let (now, encoding) = (world.now, world.server(at).own_encoding());
+        world.server(at).sign(now, LocalRequestId(0), message.clone(), encoding);
+    }
+    world.run_until(|world| !world.jobs.is_empty());
+    world.refresh(&[1, 3], &group(1, 1));
+    world.run_until(|world| world.have_epoch(2, &[1, 2, 3, 4]));
+    let is_wiped = |world: &World, number: Number| {
+        let events = &world.nodes[&number].events;
+        events.iter().any(|it| matches!(it, QuorumServerEvent::Wiped { epoch: 1 }))
+    };
+    world.run_until(|world| is_wiped(world, 1));
+    assert!(!is_wiped(&world, 2));
+    world.slow = None;
+    for job in std::mem::take(&mut world.jobs) {
+        let (now, result) = (world.now, job.run(&mut world.generator).unwrap());
+        world.server(2).handle_job(now, result);
+    }
+    world.run_until(|world| is_wiped(world, 2));
 }
 
 /// Requests of other kinds of groups, and malformed ones, are refused.
