@@ -128,8 +128,8 @@ impl EpochKey {
         }
     }
 
-    /// Wipes the shares, and the nonces. Returns those of which jobs on other threads may still have
-    /// copies, if there were any shares.
+    /// Wipes the shares, and the nonces. Returns the shares, if there were any, as far as jobs on
+    /// other threads still use them.
     pub(super) fn wipe(&mut self) -> Option<SharesInUse> {
         self.end_recovery();
         match self {

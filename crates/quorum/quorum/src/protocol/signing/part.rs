@@ -106,9 +106,9 @@ impl SignedPart {
     }
 }
 
-/// A server's wrong part of a signature, with the sharing of its epoch. It is a proof for anyone who
-/// has the epoch's header: by itself if the part has a proof, and otherwise with the right parts of
-/// f+1 servers, which have proofs.
+/// A server's wrong part of a signature, with the sharing of its epoch. It is a proof for anyone
+/// who has the epoch's header: by itself if the part has a proof, and otherwise with the right
+/// parts of f+1 servers, which have proofs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WrongPartEvidence {
     /// Encoded. Servers forget it when the epoch ends.
@@ -180,6 +180,9 @@ impl WrongPartEvidence {
         let mut proven = BTreeMap::new();
         while !reader.is_empty() {
             let server = ServerIndex(reader.u8().ok()?);
+            if proven.last_key_value().is_some_and(|(last, _)| *last >= server) {
+                return None;
+            }
             proven.insert(server, reader.counted().ok()?.to_vec());
         }
         Some(Self { sharing, encoding, message, wrong, proven })

@@ -52,8 +52,8 @@ impl SignedShare {
 }
 
 /// A server's wrong answer to a session, the session, and the sharing of its epoch. It is a proof
-/// for anyone who has the epoch's header: a correct server answers only to sessions with commitments
-/// that it has made, and then rightly.
+/// for anyone who has the epoch's header: a correct server answers only to sessions with
+/// commitments that it has made, and then rightly.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WrongShareEvidence {
     /// Encoded. Servers forget it when the epoch ends.

@@ -324,7 +324,8 @@ impl World {
             let mut has_acted = false;
             for number in self.numbers() {
                 has_acted |= self.poll(number);
-                if self.rng.next_u64() % 10_000 < self.crashes {
+                let is_running = self.nodes[&number].server.is_some();
+                if self.rng.next_u64() % 10_000 < self.crashes && is_running {
                     self.stop(number);
                     self.start(number);
                 }
