@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use handover::{
-    HandoverAgreement, HandoverDealer, HandoverEntry, HandoverEntryKind, HandoverReceiver,
-    ParticipantId, ParticipantSet,
+    HandoverAgreement, HandoverDealer, HandoverEntry, HandoverEntryBody, HandoverEntryKind,
+    HandoverReceiver, ParticipantId, ParticipantSet,
 };
 use keys::IdentitySecretKey;
 use random::{RandomError, RandomGenerator, wipe_stack};
@@ -31,6 +31,9 @@ use crate::protocol::wire::{MalformedEncoding, Sha256Digest};
 /// The length in bytes of the seed of a dealer or a receiver.
 const SEED_LEN: usize = 32;
 
+/// How long a new server waits for rows of f+1 dealings before it says that it holds fewer.
+const MAX_HOLD_DELAY: Duration = Duration::from_millis(500);
+
 /// The item with a dealer's seed.
 const SEED: RunItemName = RunItemName::Seed(DealingRound::DESIGNATED);
 
@@ -50,6 +53,10 @@ pub(crate) struct HandoverServer<S: RunScheme> {
     deals_at: Option<Duration>,
     /// Its dealing. It stays the same when other new servers register, because it is large.
     deal: Option<(Sha256Digest, LogEntry)>,
+    /// Since when it has rows that it does not say it holds, because they are too few for a choice,
+    /// and until when.
+    few_rows_since: Option<Duration>,
+    holds_at: Option<Duration>,
     /// Its index in the new group.
     receiver_index: Option<ServerIndex>,
     receiver: Option<RunReceiver<S>>,
@@ -148,6 +155,8 @@ impl<S: RunScheme> HandoverServer<S> {
             turns: DealingTurns::new(delays.need),
             deals_at: None,
             deal: None,
+            few_rows_since: None,
+            holds_at: None,
             receiver_index,
             receiver: None,
             seen: None,
@@ -255,7 +264,19 @@ impl<S: RunScheme> HandoverServer<S> {
                 });
                 self.wanted_values.extend(values);
             }
-            for step in own.receiver.wanted_entries(handover) {
+            let needed = handover.terms().dealers().signer_count();
+            let is_few = |step: &HandoverEntry<S>| match &step.body {
+                HandoverEntryBody::Hold(dealers) => dealers.len() < needed,
+                _ => false,
+            };
+            let steps = own.receiver.wanted_entries(handover);
+            // A row waits for those of other dealings, so that one entry names all.
+            let has_few = steps.iter().any(is_few);
+            self.few_rows_since = has_few.then(|| self.few_rows_since.unwrap_or(now));
+            let holds_at = self.few_rows_since.map(|since| since + MAX_HOLD_DELAY);
+            self.holds_at = holds_at.filter(|at| *at > now);
+            let waits = self.holds_at.is_some();
+            for step in steps.into_iter().filter(|step| !waits || !is_few(step)) {
                 let digest = Sha256Digest::of(&[&step.to_bytes()]);
                 let entry = before.remove(&digest);
                 let entry = entry.unwrap_or_else(|| self.entry(index, &step, context.time));
@@ -321,7 +342,7 @@ where
     }
 
     fn deadline(&self) -> Option<Duration> {
-        self.retries.deadline().into_iter().chain(self.deals_at).min()
+        self.retries.deadline().into_iter().chain(self.deals_at).chain(self.holds_at).min()
     }
 
     fn poll(
@@ -335,17 +356,18 @@ where
         let Some(handover) = handover else { return Ok(Vec::new()) };
         let has_begun = self.begin_roles(context, handover, generator)?;
         let is_new = self.seen.as_ref().is_none_or(|seen| !Arc::ptr_eq(seen, handover));
-        let is_turn = self.deals_at.is_some_and(|at| at <= now);
+        let due = self.deals_at.into_iter().chain(self.holds_at).min();
+        let is_due = due.is_some_and(|at| at <= now);
         if has_begun || is_new {
             if let Some(own) = &mut self.receiver {
                 own.receiver.handle_log(handover);
             }
             self.save_receiver();
             self.turns.observe(now, &dealing_state(handover));
-            self.want(now, context, handover);
             self.seen = Some(handover.clone());
-        } else if is_turn {
-            self.want_to_deal(now, context, handover);
+        }
+        if has_begun || is_new || is_due {
+            self.want(now, context, handover);
         }
         self.retries.begin_pass();
         for (digest, entry) in &self.wanted_entries {

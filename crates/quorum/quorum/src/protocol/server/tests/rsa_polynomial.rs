@@ -3,22 +3,14 @@
 use handover::{HandoverDealer, HandoverEntry, HandoverEntryBody, HandoverEntryKind};
 use threshold_rsa::{ThresholdRsaScheme, ThresholdRsaSharing};
 
-use super::ed25519::{commit, generated, run_of};
-use super::handovers::started;
+use super::ed25519::{commit, run_of};
+use super::handovers::{four, sign_with_liar};
 use super::*;
 use crate::protocol::key_sharing::{KeySharing, KeySigner};
 use crate::protocol::refresh::{
     EncodedHandoverStep, LogEntry, LogEntryBody, RefreshRole, RunScheme as _,
 };
 use crate::protocol::signing::{SigningEvidence, WrongPartEvidence};
-
-/// Four servers that have the shares of a key.
-fn four(seed: u64) -> World {
-    let mut world = started(GroupKeyKind::RsaPolynomial, 1, seed);
-    generated(&mut world, &[1, 2, 3, 4]);
-    world.run(|_| false);
-    world
-}
 
 fn sharing_of(world: &World) -> Arc<ThresholdRsaSharing> {
     let start = world.nodes[&3].saved.start.as_ref().unwrap();
@@ -32,44 +24,15 @@ fn sharing_of(world: &World) -> Arc<ThresholdRsaSharing> {
 #[test]
 fn a_wrong_part_is_replaced_and_proven() {
     for (seed, with_proof) in [(1, false), (2, true)] {
-        let mut world = four(seed);
-        let message = b"message".to_vec();
-        for number in 1..=4 {
-            world.server(number).registered(MessageDigest::of(&message));
-        }
-        let (now, encoding) = (world.now, world.server(1).own_encoding());
-        world.server(1).sign(now, LocalRequestId(0), message.clone(), encoding);
-        let done = |world: &World| world.nodes[&1].replies.contains_key(&LocalRequestId(0));
+        let mut world = four(GroupKeyKind::RsaPolynomial, seed);
         // Name and number of a part without a proof.
         let short = 32 + 64;
-        let (mut liar, mut changed) = (None, Vec::new());
-        for _ in 0..10_000 {
-            for number in 1..=4 {
-                world.poll(number);
-            }
-            for link in &mut world.links {
-                let is_answer = link.2 == LinkTopic::Signing && link.3[0] == 2;
-                let is_part = is_answer && (with_proof || link.3.len() == 9 + short + 64);
-                if is_part && !changed.contains(&link.3) && *liar.get_or_insert(link.0) == link.0 {
-                    let mut part = link.3[9..link.3.len() - 64].to_vec();
-                    part[short - 1] ^= 1;
-                    let signed = [b"sunder-quorum part of a signature v1\0", &part[..]].concat();
-                    let signature = identity(link.0).sign(&signed);
-                    link.3 = [&link.3[..9], &part, &signature].concat().into();
-                    changed.push(link.3.clone());
-                }
-            }
-            if let Some((from, to, topic, bytes)) = world.links.pop_front() {
-                let from = identity(from).public();
-                world.server(to).handle_message(now, &from, topic, &bytes, 0);
-            }
-            if done(&world) {
-                break;
-            }
-        }
-        let signature = world.nodes[&1].replies[&LocalRequestId(0)].clone().unwrap();
-        assert!(world.public().verify(&message, &signature));
-        let liar = liar.expect("another server was asked");
+        let liar = sign_with_liar(&mut world, b"sunder-quorum part of a signature v1\0", |bytes| {
+            let is_part = bytes[0] == 2 && (with_proof || bytes.len() == 9 + short + 64);
+            let mut part = is_part.then(|| bytes[9..bytes.len() - 64].to_vec())?;
+            part[short - 1] ^= 1;
+            Some(part)
+        });
         let faulty = ServerIndex(liar - 1);
         world.run(|_| false);
         let evidence = world.nodes[&1].events.iter().find_map(|event| match event {
@@ -108,7 +71,7 @@ fn a_wrong_part_is_replaced_and_proven() {
 #[test]
 fn faulty_dealers_are_excluded_and_the_key_moves() {
     for attack in 0..3 {
-        let mut world = four(10 + attack);
+        let mut world = four(GroupKeyKind::RsaPolynomial, 10 + attack);
         world.stop(4);
         let members: Vec<Number> = (100..104).collect();
         world.join(members.clone());
@@ -169,7 +132,7 @@ fn faulty_dealers_are_excluded_and_the_key_moves() {
 /// wiped only afterwards.
 #[test]
 fn a_share_is_reported_as_wiped_when_no_job_uses_it() {
-    let mut world = four(30);
+    let mut world = four(GroupKeyKind::RsaPolynomial, 30);
     let message = b"message".to_vec();
     world.slow = Some(2);
     for number in 1..=4 {
@@ -199,7 +162,7 @@ fn a_share_is_reported_as_wiped_when_no_job_uses_it() {
 /// Requests of other kinds of groups, and malformed ones, are refused.
 #[test]
 fn requests_of_other_kinds_of_keys_are_refused() {
-    let mut world = four(20);
+    let mut world = four(GroupKeyKind::RsaPolynomial, 20);
     let (now, from) = (world.now, identity(2).public());
     let before = world.refused_messages();
     let epoch = 1_u64.to_be_bytes();
