@@ -69,8 +69,8 @@
 //!
 //! `protocol` is pure:
 //!
-//! - [`server`]: one server: `signing` by a `sign_policy`, `answering`, `refreshing`, `inviting`, `voting`,
-//!   `replicating`. `epoch` is what it follows from `start`, with a `key` of any kind,
+//! - [`server`]: one server: `signing` by a `sign_policy`, `answering`, `refreshing`, `inviting`,
+//!   `voting`, `replicating`. `epoch` is what it follows from `start`, with a `key` of any kind,
 //!   `participation` its part in a run, `change` what it stores.
 //! - [`signing`]: `request` combines `partial` signatures; `answer`: messages; `evidence` of wrong
 //!   ones; `health` of the servers. With an Ed25519 key: `roast`, `share_evidence`, and
