@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use keys::AnyPublicKey;
 use lab::{EmulatedNetwork, sandbox};
-use quorum::api::QuorumApiClient;
+use quorum::api::{ApiEncoding, QuorumApiClient};
 use quorum::node::QuorumNodeStatus;
 use quorum::store::audit;
 use rustix::process::{Pid, Signal, kill_process};
@@ -32,6 +32,11 @@ pub(crate) const SERVERS: usize = 8;
 const USUAL_KEY: &str = "rsa-2048";
 pub(crate) const POLYNOMIAL_KEY: &str = "rsa-2048-polynomial";
 pub(crate) const ED25519_KEY: &str = "ed25519";
+
+/// The kind of key of clusters that do not name another one.
+pub(crate) fn usual_key() -> String {
+    env::var("SUNDER_QUORUM_KEY").unwrap_or_else(|_| USUAL_KEY.into())
+}
 
 /// The groups.
 pub(crate) const FIRST: [usize; 4] = [1, 2, 3, 4];
@@ -95,8 +100,7 @@ impl Cluster {
 
     /// The same, after `prepare` has changed something. `SUNDER_QUORUM_KEY` is the kind of the key.
     pub(crate) fn prepared(delay_ms: u32, prepare: impl FnOnce(&mut Self)) -> Self {
-        let key = env::var("SUNDER_QUORUM_KEY").unwrap_or_else(|_| USUAL_KEY.into());
-        Self::prepared_with_key(delay_ms, &key, prepare)
+        Self::prepared_with_key(delay_ms, &usual_key(), prepare)
     }
 
     /// The same, with a key of this kind.
@@ -164,6 +168,11 @@ impl Cluster {
         for server in SECOND {
             fs::write(self.directory(server).join("group.bundle"), &bundle).unwrap();
         }
+    }
+
+    /// The usual encoding of the group's signatures.
+    pub(crate) fn encoding(&self) -> ApiEncoding {
+        encoding_of(self.public.as_ref().expect("the key is known"))
     }
 
     /// A server's directory.
@@ -280,8 +289,7 @@ impl Cluster {
         self.check_epochs();
         for &server in &self.group {
             let client = self.client(server);
-            let encoding = encoding_of(self.public.as_ref().expect("the key is known"));
-            let signing = client.sign(REGISTERED.as_bytes().into(), encoding);
+            let signing = client.sign(REGISTERED.as_bytes().into(), self.encoding());
             let signature = self.runtime.block_on(signing);
             let signature = signature.unwrap_or_else(|error| panic!("{error}{}", self.logs()));
             assert!(self.openssl_accepts(REGISTERED.as_bytes(), &signature));

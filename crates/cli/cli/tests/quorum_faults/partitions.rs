@@ -2,12 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use lab::LinkDirection;
-use quorum::api::ApiEncoding;
-
 use crate::cluster::Cluster;
 use crate::links::{self, Cut};
 use crate::refreshes::{MAX_PAUSE, Outcome, Step, Worst};
+use lab::LinkDirection;
 
 /// The delay of each link.
 const DELAY_MS: u32 = 5;
@@ -70,7 +68,7 @@ fn halves(cluster: &mut Cluster) -> Outcome {
     sign_for(cluster, CUT, 20);
     for &server in &group {
         let client = cluster.client(server);
-        let signing = client.sign(b"release of a half".as_slice().into(), ApiEncoding::default());
+        let signing = client.sign(b"release of a half".as_slice().into(), cluster.encoding());
         cluster.runtime.block_on(signing).unwrap_or_else(|error| panic!("{server}: {error}"));
         let status = cluster.status(server).unwrap();
         assert_eq!(status.health.epoch, Some(cluster.epoch));
