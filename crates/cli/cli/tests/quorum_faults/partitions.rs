@@ -2,10 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use lab::LinkDirection;
+
 use crate::cluster::Cluster;
 use crate::links::{self, Cut};
 use crate::refreshes::{MAX_PAUSE, Outcome, Step, Worst};
-use lab::LinkDirection;
 
 /// The delay of each link.
 const DELAY_MS: u32 = 5;
