@@ -89,7 +89,7 @@ impl DealingTurns {
             _ => 2,
         };
         let progress_at = self.progress_at.max(ready_at);
-        let wait = limits(progress_at - ready_at);
+        let wait = limits(progress_at.saturating_sub(ready_at));
         // Faulty servers could make a little progress again and again.
         Some((progress_at + round * wait).min(ready_at + round * self.max_wait.max(MIN_WAIT)))
     }

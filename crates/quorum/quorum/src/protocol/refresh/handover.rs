@@ -14,7 +14,7 @@ use keys::IdentitySecretKey;
 use random::{RandomError, RandomGenerator, wipe_stack};
 use zeroize::Zeroizing;
 
-use super::agreement::{RefreshAgreement, RunScheme};
+use super::agreement::{RefreshAgreement, RefreshRun, RunScheme};
 use super::dealing_turns::{self, DealingState, DealingTurns};
 use super::entry::{LogEntry, LogEntryBody, RefreshRole};
 use super::handover_step::EncodedHandoverStep;
@@ -433,7 +433,7 @@ fn dealing_state<S: RunScheme>(handover: &HandoverAgreement<S>) -> DealingState 
 
 /// The dealers that have approved the open run: f+1 servers that were up when it was opened.
 fn approving(agreement: &RefreshAgreement) -> ParticipantSet {
-    let group = agreement.run().map(|run| run.group());
+    let group = agreement.run().map(RefreshRun::group);
     let approvals = agreement.approvals().iter().filter(|(_, approved)| Some(*approved) == group);
     approvals.filter_map(|(server, _)| server.participant()).collect()
 }

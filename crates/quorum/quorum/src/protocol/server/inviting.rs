@@ -3,6 +3,7 @@
 //! height.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -149,6 +150,7 @@ impl QuorumServer {
             newest,
         }));
         self.wiping.extend(shares.map(|shares| (number, shares)));
+        self.report_wiped();
         self.end_requests(now);
         self.end_commands();
     }
@@ -170,10 +172,10 @@ impl QuorumServer {
         if newer.invites.get(&from.to_bytes()) == Some(&identity) {
             return Ok(());
         }
-        if !newer.verified.contains_key(&identity) {
+        if let Entry::Vacant(place) = newer.verified.entry(identity) {
             let verified = start.verify_after_chain(&self.settings.anchor);
             verified.map_err(|_| MalformedEncoding("an invite that the group has not signed"))?;
-            newer.verified.insert(identity, start);
+            place.insert(start);
         }
         newer.invites.insert(from.to_bytes(), identity);
         newer.verified.retain(|it, _| newer.invites.values().any(|invite| invite == it));

@@ -288,6 +288,7 @@ impl QuorumServer {
         self.expire(now);
         self.step_refresh(now, generator)?;
         self.wiping.extend(shares.map(|shares| (before.epoch, shares)));
+        self.report_wiped();
         self.end_requests(now);
         self.update_peers();
         if let Some(newer) = signed {
