@@ -87,7 +87,7 @@ impl PolynomialExamples {
         is(ok(RefreshMessage::parse(bytes)).map(|it| it.to_bytes().to_vec()));
         is(ok(SharingCommitment::from_bytes(bytes)).map(|it| it.to_bytes()));
         is(ok(SigningSession::from_bytes(bytes)).map(|it| it.to_bytes()));
-        is(ok(SignatureAnswer::from_bytes(bytes)).map(|it| it.to_bytes().to_vec()));
+        is(ok(SignatureAnswer::from_bytes(bytes)).map(|it| it.to_bytes()));
         is(ok(PartialRsaSignature::from_bytes(sharing, bytes)).map(|it| it.to_bytes()));
         is(PartQuery::parse(EPOCH, bytes).map(|it| it.to_bytes()));
         is(WrongPartEvidence::parse(bytes).map(|it| it.to_bytes()));
