@@ -29,7 +29,7 @@ use sha2::{Digest, Sha256};
 use toml::Table;
 
 pub use crate::machine::MachineProperties;
-pub use built_in::built_in;
+pub use built_in::{built_in, built_in_minutes};
 pub use description::{ExperimentDescription, KeyDescription};
 pub use error::{ExperimentError, ExperimentRunError, ResultsError};
 pub use file::compare::ComparisonDefinition;

@@ -75,6 +75,7 @@ pub use link::{
     EmulatedLink, EmulatedLinkConditions, ImpossibleCondition, LatenessHistogram, LinkCounters,
     LinkDirection, LinkOptions,
 };
+pub use machine::processors_in_use;
 pub use network::{EmulatedNetwork, EmulatedNetworkError};
 pub use perform::{
     DatagramFlow, ReceivedFlow, TrialError, TrialMeasurement, TrialOutput, TrialPhase,

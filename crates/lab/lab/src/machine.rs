@@ -3,6 +3,7 @@
 use std::fs;
 use std::num::NonZero;
 use std::thread;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -47,6 +48,41 @@ impl MachineProperties {
     }
 }
 
+/// How many of this machine's processors are in use, observed for this time: 0 if it is idle.
+/// `None` if the kernel does not say.
+pub fn processors_in_use(during: Duration) -> Option<f64> {
+    let before = ProcessorTicks::current()?;
+    thread::sleep(during);
+    let after = ProcessorTicks::current()?;
+    let (used, all) = (after.used - before.used, after.all - before.all);
+    Some(after.processors * used / all.max(1.0))
+}
+
+/// What the kernel has counted since it started, in ticks of all processors.
+struct ProcessorTicks {
+    processors: f64,
+    /// Those in which programs, the kernel, or other virtual machines ran.
+    used: f64,
+    all: f64,
+}
+
+impl ProcessorTicks {
+    fn current() -> Option<Self> {
+        let text = fs::read_to_string("/proc/stat").ok()?;
+        let ticks = text.lines().next()?.strip_prefix("cpu ")?.split_whitespace();
+        // User, nice, system, idle, waiting for disks, interrupts, soft interrupts, stolen.
+        let ticks: Vec<f64> = ticks.take(8).map_while(|field| field.parse().ok()).collect();
+        let all: f64 = ticks.iter().sum();
+        let idle = ticks.get(3)? + ticks.get(4)?;
+        let numbered = |line: &&str| {
+            line.strip_prefix("cpu")
+                .is_some_and(|rest| rest.starts_with(|it: char| it.is_ascii_digit()))
+        };
+        let processors = text.lines().filter(numbered).map(|_| 1.0).sum();
+        Some(Self { processors, used: all - idle, all })
+    }
+}
+
 /// The value in the first line `NAME : VALUE` of a file.
 fn field(path: &str, name: &str) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
@@ -56,4 +92,29 @@ fn field(path: &str, name: &str) -> Option<String> {
 
 fn known(value: Option<String>) -> String {
     value.map_or_else(|| String::from("unknown"), |value| value.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn busy_processors_are_in_use() {
+        let is_done = AtomicBool::new(false);
+        let used = thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_done.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
+            let used = processors_in_use(Duration::from_millis(500));
+            is_done.store(true, Ordering::Relaxed);
+            used
+        });
+        let cores = thread::available_parallelism().unwrap().get();
+        let used = used.unwrap();
+        assert!(used > 0.2 && used <= cores as f64 + 0.1, "{used} of {cores}");
+    }
 }

@@ -183,6 +183,7 @@ fn stop_on_signals<K: Send + 'static>(
         let _ = inputs.send(ChatUiEvent::Stop);
         // A second one need not wait for anything.
         runtime.block_on(signals.next());
+        terminal::restore_before_exit();
         std::process::exit(1);
     };
     let spawned = thread::Builder::new().name("signals".into()).spawn(waiting);

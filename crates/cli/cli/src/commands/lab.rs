@@ -20,7 +20,7 @@ use console::CommandProgress;
 use lab::experiment::{self, ExperimentEvent, ExperimentResults, ExperimentRunError, TrialShard};
 use lab::sandbox::{self, SandboxError};
 use lab::site::{ExperimentSites, SiteConnections};
-use lab::{Experiment, ExperimentError, TrialProgress};
+use lab::{Experiment, ExperimentError, TrialProgress, processors_in_use};
 use serde::Serialize;
 
 use eavesdrop::CapturedSymbols;
@@ -61,7 +61,7 @@ enum LabCommand {
 #[derive(clap::Args)]
 #[command(after_help = "Example: sunder lab list")]
 struct LabListArguments {
-    /// Print one JSON document on standard output: name, about, paper and trials of each
+    /// Print one JSON document on standard output: name, about, paper, trials and minutes of each
     #[arg(long)]
     json: bool,
 }
@@ -180,6 +180,8 @@ struct ExperimentListEntry {
     about: String,
     paper: Option<String>,
     trials: usize,
+    /// About how long it takes on two idle processors.
+    minutes: Option<u64>,
 }
 
 /// Runs the subcommand.
@@ -230,6 +232,7 @@ fn list(arguments: &LabListArguments) -> Result<(), CommandFailure> {
             about: experiment.about().into(),
             paper: experiment.paper().map(str::to_owned),
             trials: experiment.trials(),
+            minutes: experiment::built_in_minutes(name),
         })
     });
     let entries: Vec<ExperimentListEntry> = experiments.collect::<Result<_, CommandFailure>>()?;
@@ -293,6 +296,23 @@ fn perform(arguments: &LabRunArguments) -> Result<(), CommandFailure> {
     if has_measured { Ok(()) } else { report::measured_before(&results, &out) }
 }
 
+/// Warns if other programs use this machine: links can be late then.
+fn warn_if_busy() {
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    if let Some(used) = processors_in_use(BUSY_SAMPLE).filter(|used| *used > MAX_IN_USE) {
+        console::warning(&format!(
+            "other programs use {used:.1} of {cores} processors; trials during which links are late \
+             are repeated and then invalid, so leave the machine to this run"
+        ));
+    }
+}
+
+/// How long the use of processors is observed before a run.
+const BUSY_SAMPLE: Duration = Duration::from_millis(300);
+
+/// How many processors other programs may use without a warning.
+const MAX_IN_USE: f64 = 0.3;
+
 /// How a run ended.
 struct RunOutcome {
     results: Result<ExperimentResults, ExperimentRunError>,
@@ -316,6 +336,9 @@ fn run_with_progress(
             ExperimentEvent::End { done, .. } => (*done, ""),
             ExperimentEvent::Result { .. } => return,
         };
+        if !now.is_empty() && !has_measured && sites.is_none() {
+            warn_if_busy();
+        }
         progress.advance(now_done - done);
         done = now_done;
         has_measured |= !now.is_empty();

@@ -3,8 +3,10 @@
 
 mod administrators;
 mod balancer;
+mod delays;
 mod everyday;
 mod members;
+mod moves;
 mod restarts;
 mod screens;
 mod staying;
@@ -235,5 +237,17 @@ fn the_terminal_is_restored_after_a_signal() {
     let mut alice = Terminal::start(&room, "alice", [24, 80]);
     alice.wait_for("You are alice");
     alice.signal(Signal::TERM);
+    alice.check_restored();
+}
+
+/// The second signal arrives before the first one has had any effect.
+#[test]
+fn the_terminal_is_restored_after_a_second_signal() {
+    let (room, _proxy) = Room::open(&["alice"]);
+    let mut alice = Terminal::start(&room, "alice", [24, 80]);
+    alice.wait_for("You are alice");
+    for signal in [Signal::STOP, Signal::TERM, Signal::INT, Signal::CONT] {
+        alice.signal(signal);
+    }
     alice.check_restored();
 }

@@ -54,3 +54,45 @@ const ALL: [(&str, &str); 46] = [
 pub fn built_in() -> impl Iterator<Item = (&'static str, &'static str)> {
     ALL.into_iter()
 }
+
+/// About how many minutes a built-in experiment takes on two idle processors, if that is known.
+pub fn built_in_minutes(name: &str) -> Option<u64> {
+    MINUTES.iter().find(|(known, _)| *known == name).map(|(_, minutes)| *minutes)
+}
+
+/// They are not in the files: results belong to a file with a certain SHA-256.
+const MINUTES: [(&str, u64); 21] = [
+    ("links", 4),
+    ("capacity", 3),
+    ("capacity-tcp", 3),
+    ("channels", 6),
+    ("micss-throughput", 5),
+    ("micss-latency", 2),
+    ("micss-loss", 18),
+    ("micss-web", 80),
+    ("micss-sizes", 4),
+    ("micss-opening", 6),
+    ("remicss-rate", 35),
+    ("remicss-loss", 55),
+    ("remicss-delay", 18),
+    ("remicss-identical", 15),
+    ("remicss-learning", 36),
+    ("remicss-unequal", 7),
+    ("remicss-order", 6),
+    ("transport-grid", 340),
+    ("transport-table", 20),
+    ("transport-core", 2),
+    ("transport-fairness", 38),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_experiments_have_times() {
+        for (name, minutes) in MINUTES {
+            assert!(minutes > 0 && ALL.iter().any(|(known, _)| *known == name), "{name}");
+        }
+    }
+}

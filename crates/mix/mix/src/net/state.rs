@@ -54,7 +54,7 @@ pub enum StateFileError {
 /// A locked directory with the state of this process.
 #[derive(Debug)]
 pub struct StateFolder {
-    path: PathBuf,
+    folder: TrustedFolder,
     lock: File,
 }
 
@@ -77,28 +77,39 @@ impl StateFolder {
         for entry in fs::read_dir(folder.path()).map_err(failed)? {
             folder.check_file(&entry.map_err(failed)?.file_name())?;
         }
-        let path = folder.path().to_owned();
         let mut options = OpenOptions::new();
         let options = options.write(true).create(true).truncate(false).mode(0o600);
-        let lock = options.open(path.join("lock")).map_err(failed)?;
+        let lock = options.open(folder.path().join("lock")).map_err(failed)?;
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Self { path, lock }),
-            Err(rustix::io::Errno::WOULDBLOCK) => Err(StateFileError::Locked { path }),
+            Ok(()) => Ok(Self { folder, lock }),
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                Err(StateFileError::Locked { path: folder.path().to_owned() })
+            }
             Err(error) => Err(failed(error.into())),
         }
     }
 
     /// Its path, with symbolic links resolved.
     pub fn path(&self) -> &Path {
-        &self.path
+        self.folder.path()
+    }
+
+    /// Checks a file, which may have been moved here since the folder was opened.
+    ///
+    /// # Errors
+    /// When other users can change it.
+    pub(super) fn check(&self, name: &str) -> Result<(), StateFileError> {
+        Ok(self.folder.check_file(name.as_ref())?)
     }
 
     /// The content of a file; `None` if it does not exist.
     ///
     /// # Errors
-    /// When it cannot be read, or is longer than a mailbox and the rest of a group's state.
+    /// When other users can change it, it cannot be read, or is longer than a mailbox and the rest
+    /// of a group's state.
     pub fn read(&self, name: &str) -> Result<Option<Zeroizing<Vec<u8>>>, StateFileError> {
-        let path = self.path.join(name);
+        self.check(name)?;
+        let path = self.path().join(name);
         let mut content = Zeroizing::new(Vec::new());
         let read = File::open(&path).and_then(|file| {
             let len = file.metadata()?.len();
@@ -122,7 +133,7 @@ impl StateFolder {
     /// # Errors
     /// When it cannot be written. The old content is then kept.
     pub fn replace(&self, name: &str, content: &[u8]) -> Result<(), StateFileError> {
-        let path = self.path.join(name);
+        let path = self.path().join(name);
         let replaced = storage::replace(&path, content, 0o600, Durability::Synced);
         replaced.map_err(|source| StateFileError::Io { path, source })
     }
@@ -136,6 +147,8 @@ pub(super) fn state_key(identity: &IdentitySecretKey) -> SealedKey {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     #[test]
@@ -154,6 +167,19 @@ mod tests {
         fs::write(path.join("x.new"), "part").unwrap();
         let folder = StateFolder::open(&path).unwrap();
         assert_eq!(folder.read("x").unwrap().unwrap()[..], b"a second one"[..]);
+    }
+
+    /// As those of a group that is moved to a proxy that runs.
+    #[test]
+    fn a_file_that_others_can_change_is_not_read_even_if_it_came_later() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = StateFolder::open(&place.path().join("state")).unwrap();
+        folder.replace("x", b"one").unwrap();
+        let path = folder.path().join("x");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o620)).unwrap();
+        assert!(matches!(folder.read("x"), Err(StateFileError::Untrusted(_))));
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+        assert_eq!(folder.read("x").unwrap().unwrap()[..], *b"one");
     }
 
     #[test]

@@ -1,6 +1,9 @@
 //! A member's end: one client of one group, over successive connections to the proxy. It combines
 //! the greeting, membership, the engine and the rounds into one state machine that does no I/O.
 //!
+//! The driver connects to [`MixClient::begin_connection`], and again after each connection and each
+//! failed attempt.
+//!
 //! After each call, the driver repeats these steps in this order until none returns anything: it
 //! writes the state of [`MixClient::poll_store`] to disk and then calls
 //! [`MixClient::handle_stored`]; it shows [`MixClient::event`] and then calls
@@ -22,6 +25,7 @@ mod joining;
 mod link;
 mod members;
 mod outbox;
+mod proxies;
 mod report;
 mod rounds;
 mod state;
@@ -39,6 +43,7 @@ use self::epochs::ClientEpochs;
 use self::joining::ProxyPosition;
 use self::link::ProxyLink;
 use self::outbox::MembershipOutbox;
+use self::proxies::ProxySearch;
 pub use self::report::{
     AdministratorError, CancelledChatMessages, ClientStateError, DayBytes, ImportError,
     LeaveGroupError, MixClientError, MixClientSendError, MixClientStatus, NotAdministrator,
@@ -48,8 +53,7 @@ use crate::protocol::conversations::Conversations;
 use crate::protocol::event::{ChatMessageId, MixClientEvent};
 use crate::protocol::member::MixMember;
 use crate::protocol::membership::{
-    Administrator, EpochAnnouncement, GroupAddress, Invitation, MemberName, MemberNotice,
-    ProxyAddress, group_id,
+    Administrator, EpochAnnouncement, GroupAddress, Invitation, MemberName, MemberNotice, group_id,
 };
 use crate::protocol::random::ForwardSecureRng;
 use crate::protocol::wire::{
@@ -92,6 +96,8 @@ pub struct MixClient {
     administrator: Option<Administrator>,
     refusals: JoinRefusalLimiter,
     join_attempt: Option<JoinAttempt>,
+    search: ProxySearch,
+    /// Set once the proxy has greeted this client.
     link: Option<ProxyLink>,
     events: VecDeque<MixClientEvent>,
     /// Messages that can be sent at once.
@@ -188,6 +194,7 @@ impl MixClient {
             administrator,
             refusals: JoinRefusalLimiter::default(),
             join_attempt,
+            search: ProxySearch::default(),
             link: None,
             events,
             transmits: VecDeque::new(),
@@ -206,14 +213,17 @@ impl MixClient {
         })
     }
 
-    /// The connection to the proxy is established.
+    /// The connection of [`MixClient::begin_connection`] is established.
     pub fn handle_connected(&mut self, _now: Duration) {
         self.unlink();
         self.transmits.push_back(MixHello { group: self.settings.group.group.clone() }.encode());
     }
 
-    /// The connection to the proxy has ended.
+    /// The connection to the proxy has ended, or could not be established.
     pub fn handle_disconnected(&mut self, _now: Duration) {
+        if self.link.is_none() {
+            self.handle_not_found();
+        }
         self.unlink();
     }
 
@@ -247,6 +257,9 @@ impl MixClient {
             // This member is not in the list of the proxy, which is none that follows its own.
             ProxyToMember::Refused(ProxyRefusal::NotMember) if self.has_restored() => {
                 Err(MixClientError::Fork)
+            }
+            ProxyToMember::Refused(ProxyRefusal::Removed) if self.has_restored() => {
+                Err(MixClientError::Removed)
             }
             ProxyToMember::Refused(refusal) => Err(MixClientError::Refused(refusal)),
             ProxyToMember::JoinRequest { key, request } => {
@@ -546,18 +559,6 @@ impl MixClient {
     fn is_listed(&self) -> bool {
         let is_in = |it: &EpochAnnouncement| it.index_of(&self.identity.public()).is_some();
         self.epochs.is_member() || self.epochs.newest().is_some_and(is_in)
-    }
-
-    /// Where the proxy is, if the administrators have announced that it has moved.
-    pub fn moved_proxy(&self) -> Option<&ProxyAddress> {
-        self.epochs.moved()
-    }
-
-    /// Where the newest announcement says that the proxy is: to be tried if it is not where this
-    /// member looks first. A member whose first announcement is one of a move does not know that it
-    /// is one.
-    pub fn announced_proxy(&self) -> Option<&ProxyAddress> {
-        self.epochs.newest().and_then(EpochAnnouncement::proxy)
     }
 
     fn administrator_names(&self) -> Vec<String> {

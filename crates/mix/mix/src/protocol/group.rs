@@ -139,6 +139,9 @@ pub struct MixGroup {
     settings: MixGroupSettings,
     connections: BTreeMap<u64, GroupConnection>,
     epoch: Option<AnnouncedEpoch>,
+    /// The message with the announcement of the epoch. All connections share its bytes: those of
+    /// 1024 members take 200 kB.
+    announcement: Arc<[u8]>,
     /// The next epoch. It begins as soon as no opening of the current epoch is being computed.
     announced: Option<AnnouncedEpoch>,
     rounds: GroupRounds,
@@ -207,7 +210,8 @@ impl MixGroup {
             rounds: GroupRounds::new(settings.terms, next_round),
             settings,
             connections: BTreeMap::new(),
-            epoch,
+            epoch: None,
+            announcement: Arc::default(),
             announced: None,
             is_restored: false,
             restorers: BTreeSet::new(),
@@ -225,7 +229,9 @@ impl MixGroup {
             events: VecDeque::new(),
             counters: GroupCounters::default(),
         };
-        group.keep_announcement();
+        if let Some(epoch) = epoch {
+            group.set_epoch(epoch);
+        }
         Ok(group)
     }
 

@@ -76,14 +76,19 @@ pub(super) fn respond(
     log: impl FnOnce(&Error),
 ) -> Option<Connection> {
     let steps = HandshakeStream::new(&**stream, name, options.handshake_timeout);
-    let begun = steps.receive::<PREFIX_LEN>(ConnectionStep::Request);
+    let begun = steps.receive::<1>(ConnectionStep::Request);
     if let Err(Error::Io { source, .. }) = &begun
         && balancer::is_end(source)
     {
         debug!(peer = name, "closed before the handshake began");
         return None;
     }
-    let shaken = begun.and_then(|prefix| shake_hands(stream, &steps, options, &prefix, has_room));
+    let shaken = begun.and_then(|[first]| {
+        let mut prefix = [first; PREFIX_LEN];
+        let rest = steps.receive::<{ PREFIX_LEN - 1 }>(ConnectionStep::Request)?;
+        prefix[1..].copy_from_slice(&rest);
+        shake_hands(stream, &steps, options, &prefix, has_room)
+    });
     let error = match shaken {
         Ok(connection) => return Some(connection),
         Err(error) => error,
@@ -209,5 +214,43 @@ impl<'a> HandshakeStream<'a> {
 
     fn error(&self, step: ConnectionStep, error: io::Error) -> Error {
         Error::at(step, self.name, error, Some(self.limit))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::net::{TcpListener, TcpStream};
+
+    use keys::IdentitySecretKey;
+
+    use super::*;
+    use crate::transports::tcp::TcpByteStream;
+
+    /// What is logged of a connection that ends after these bytes.
+    fn logged(bytes: &[u8]) -> Option<String> {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (socket, address) = listener.accept().unwrap();
+        peer.write_all(bytes).unwrap();
+        drop(peer);
+        let stream: Arc<dyn ByteStream> = Arc::new(TcpByteStream::new(socket, address).unwrap());
+        let own = IdentitySecretKey::new(&[1; 32]);
+        let options = ConnectionOptions::new(ConnectionSecurity::open(own));
+        let mut logged = None;
+        let log = |error: &Error| logged = Some(error.to_string());
+        assert!(respond(&stream, "peer", &options, || true, log).is_none());
+        logged
+    }
+
+    /// A load balancer that checks whether a server listens sends nothing.
+    #[test]
+    fn a_connection_is_logged_if_it_ends_in_the_handshake_and_not_before() {
+        assert_eq!(logged(b""), None);
+        let prefix = HandshakeMode::Noise.prefix();
+        for len in 1..=PREFIX_LEN {
+            let error = logged(&prefix[..len]).unwrap();
+            assert!(error.contains("peer"), "{error}");
+        }
     }
 }

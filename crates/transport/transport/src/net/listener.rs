@@ -276,13 +276,11 @@ impl ListenerCore {
     /// Begins to handle a connection that a load balancer passes on, when the balancer has stated
     /// whose it is. From then on, it is one of that client.
     fn begin_of_balancer(self: &Arc<Self>, stream: tcp::TcpByteStream) {
-        let name = stream.peer_addr().to_string();
         if self.without_header.fetch_add(1, Ordering::Relaxed) >= balancer::MAX_WITHOUT_HEADER {
             self.without_header.fetch_sub(1, Ordering::Relaxed);
-            let busy = TransportHandshakeError::Busy;
-            return self.log_refused(&Error::Security { peer: name, source: busy });
+            return self.log_busy(&stream);
         }
-        let shared = self.clone();
+        let (shared, name) = (self.clone(), stream.peer_addr().to_string());
         let is_begun = spawn(move || {
             let read = balancer::read_client(&stream, shared.options.handshake_timeout);
             shared.without_header.fetch_sub(1, Ordering::Relaxed);
@@ -415,16 +413,23 @@ impl ListenerCore {
             HandshakeAdmission::Admitted => spawn(move || {
                 let connection = handshake(&shared, &begun);
                 // Before the program gets the connection, which closing the listener does not end.
-                shared.pending.remove(&begun);
-                if let Some(connection) = connection {
-                    shared.hand_to_program(connection);
+                let was_pending = shared.pending.remove(&begun);
+                match connection {
+                    Some(connection) => shared.hand_to_program(connection),
+                    None if was_pending || shared.is_closed.load(Ordering::Relaxed) => {}
+                    // It was evicted.
+                    None => shared.log_busy(&*begun),
                 }
             }),
             HandshakeAdmission::Busy => spawn(move || {
+                shared.log_busy(&*begun);
                 handshaking::refuse_busy(&*begun);
                 shared.pending.refused();
             }),
-            HandshakeAdmission::Closed => false,
+            HandshakeAdmission::Closed => {
+                self.log_busy(&**stream);
+                false
+            }
         };
         if !is_begun {
             self.pending.remove(stream);
@@ -471,6 +476,12 @@ impl ListenerCore {
         handshaking::respond(stream, &name, &self.options, has_room, |error| {
             self.log_refused(error);
         })
+    }
+
+    /// Logs that there are too many connections, and this is one of them.
+    fn log_busy(&self, stream: &dyn ByteStream) {
+        let peer = stream.peer_addr().to_string();
+        self.log_refused(&Error::Security { peer, source: TransportHandshakeError::Busy });
     }
 
     fn log_refused(&self, error: &Error) {

@@ -89,9 +89,12 @@ impl PendingHandshakes {
         }
     }
 
-    /// Removes a connection whose handshake has ended.
-    pub(super) fn remove(&self, stream: &Arc<dyn ByteStream>) {
-        self.lock().entries.retain(|entry| !Arc::ptr_eq(&entry.stream, stream));
+    /// Removes a connection whose handshake has ended. Returns false if it was evicted, or all were
+    /// closed.
+    pub(super) fn remove(&self, stream: &Arc<dyn ByteStream>) -> bool {
+        let mut state = self.lock();
+        let own = state.entries.iter().position(|entry| Arc::ptr_eq(&entry.stream, stream));
+        own.and_then(|own| state.entries.remove(own)).is_some()
     }
 
     /// Records that a connection has been told that the listener is busy.
@@ -238,7 +241,7 @@ mod tests {
         }
         // The limit is reached, and both sources have the same number.
         assert_eq!(pending.add(&of(1).1), HandshakeAdmission::Busy);
-        pending.remove(&asked.1);
+        assert!(pending.remove(&asked.1));
         assert_eq!(pending.add(&asked.1), HandshakeAdmission::Admitted);
         pending.requested(&asked.1);
         let many: Vec<_> = (0..MAX_OF_SOURCE / 2).map(|_| of(3)).collect();
@@ -246,6 +249,7 @@ mod tests {
             assert_eq!(pending.add(stream), HandshakeAdmission::Admitted);
         }
         assert!(is_closed(&silent.0) && !is_closed(&asked.0));
+        assert!(!pending.remove(&silent.1), "it was evicted");
         assert!(many.iter().all(|(fake, _)| !is_closed(fake)));
         // Connections whose first message has arrived are not evicted, and the source with the most
         // has no others.

@@ -1,10 +1,11 @@
 //! The chat in a terminal: draws the screen, and passes keys and events to it.
 
 use std::io::{self, stdout};
-use std::panic;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::Duration;
+use std::{mem, panic};
 
 use console::CommandFailure;
 use mix::chat::{ChatConfig, ChatEvent, ChatSession};
@@ -15,7 +16,7 @@ use ratatui::crossterm::event::{
     KeyEventKind,
 };
 use ratatui::crossterm::execute;
-use ratatui::crossterm::terminal::{DisableLineWrap, EnableLineWrap};
+use ratatui::crossterm::terminal::{DisableLineWrap, EnableLineWrap, disable_raw_mode};
 
 use super::draw::{draw, rewrite_changed_rows};
 use super::person::PersonalChat;
@@ -24,6 +25,12 @@ use super::{ChatEventSender, ChatUiEvent, failed, stop_on_signals};
 
 /// How often the countdown to the next connection attempt is updated.
 const TICK: Duration = Duration::from_secs(1);
+
+/// The time limit for restoring a terminal that may take no output.
+const RESTORE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Whether the terminal is to be restored.
+static IS_DRAWN: AtomicBool = AtomicBool::new(false);
 
 /// Runs the chat until the user or a signal ends it. Then the terminal is restored, even after a
 /// panic.
@@ -52,6 +59,7 @@ struct RestoredTerminal(DefaultTerminal);
 
 impl RestoredTerminal {
     fn new() -> io::Result<Self> {
+        IS_DRAWN.store(true, Ordering::Relaxed);
         let terminal = Self(ratatui::try_init()?);
         // The library's own hook restores the rest, and lets the message be printed.
         let hook = panic::take_hook();
@@ -68,6 +76,28 @@ impl Drop for RestoredTerminal {
     fn drop(&mut self) {
         leave();
         ratatui::restore();
+        IS_DRAWN.store(false, Ordering::Relaxed);
+    }
+}
+
+/// Restores the terminal if the chat draws in it, before the process is ended from another thread.
+/// From then on nothing more is drawn. A terminal that takes no output gets only its modes back.
+pub(super) fn restore_before_exit() {
+    if !IS_DRAWN.load(Ordering::Relaxed) {
+        return;
+    }
+    let _ = disable_raw_mode();
+    let (restored, is_restored) = channel();
+    let work = move || {
+        // The thread that draws may hold it.
+        let output = stdout().lock();
+        leave();
+        ratatui::restore();
+        mem::forget(output);
+        let _ = restored.send(());
+    };
+    if thread::Builder::new().name("restore".into()).spawn(work).is_ok() {
+        let _ = is_restored.recv_timeout(RESTORE_TIMEOUT);
     }
 }
 

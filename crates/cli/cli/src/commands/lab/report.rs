@@ -19,21 +19,28 @@ use crate::numbers::{percent, short};
 /// # Errors
 /// If standard output cannot be written to.
 pub(super) fn list(entries: &[ExperimentListEntry]) -> Result<(), CommandFailure> {
-    let head = ["name", "trials", "about", "paper"].map(String::from).to_vec();
+    let head = ["name", "trials", "time", "about", "paper"].map(String::from).to_vec();
     let row = |entry: &ExperimentListEntry| {
         let paper = entry.paper.clone().unwrap_or_default();
-        vec![entry.name.clone(), entry.trials.to_string(), entry.about.clone(), paper]
+        let time = entry.minutes.map(about_minutes).unwrap_or_default();
+        vec![entry.name.clone(), entry.trials.to_string(), time, entry.about.clone(), paper]
     };
     let rows: Vec<Vec<String>> = [head].into_iter().chain(entries.iter().map(row)).collect();
     print(&aligned(
         &[
             ColumnAlignment::Left,
             ColumnAlignment::Right,
+            ColumnAlignment::Right,
             ColumnAlignment::Left,
             ColumnAlignment::Left,
         ],
         &rows,
     ))
+}
+
+/// About how long an experiment takes, such as "40 min" or "7 h".
+fn about_minutes(minutes: u64) -> String {
+    if minutes < 100 { format!("{minutes} min") } else { format!("{} h", (minutes + 30) / 60) }
 }
 
 /// Prints what an experiment varies, measures and draws.

@@ -50,7 +50,7 @@ fn sunder(place: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-fn write_key(path: &Path, byte: u8) {
+pub(super) fn write_key(path: &Path, byte: u8) {
     fs::write(path, format!("{byte:02x}").repeat(32)).unwrap();
     fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
 }

@@ -24,8 +24,8 @@ use super::event::ChatEvent;
 use super::history::{ChatHistory, ChatHistoryEntry, ChatHistoryError};
 use super::output::{ChatOutput, ChatOutputResult, ChatOutputWriter as OutputWriter};
 use super::shared_file::FileOffers;
-use crate::protocol::client::{MixClient, MixClientError, MixClientStatus};
-use crate::protocol::membership::{Invitation, MemberName};
+use crate::protocol::client::{MixClient, MixClientStatus};
+use crate::protocol::membership::{Invitation, MemberName, ProxyAddress};
 use crate::protocol::presence::{Presence, PresenceAction};
 pub use commands::ChatCommand;
 pub use opening::found_group;
@@ -165,7 +165,6 @@ struct ChatProxyConnection {
     next: SyncSender<usize>,
 }
 
-#[expect(clippy::struct_excessive_bools, reason = "each is of its own")]
 struct ChatDriver {
     client: MixClient,
     presence: Presence,
@@ -175,12 +174,10 @@ struct ChatDriver {
     has_history: bool,
     /// Events to report when the state is stored.
     answers: VecDeque<ChatEvent>,
+    /// The address of the last connection, and the options of all.
     proxy: String,
     options: ConnectionOptions,
     link: Option<ChatProxyConnection>,
-    /// Whether the next connection is to another address, because the last one has failed: to that
-    /// in the configuration if the proxy has moved, and otherwise to the announced one.
-    tries_other: bool,
     /// When a chat that ends waits no longer for its notices to be sent.
     leaves_by: Option<Duration>,
     /// The number of the connection.
@@ -248,7 +245,6 @@ impl ChatDriver {
             proxy: config.proxy.clone(),
             options,
             link: None,
-            tries_other: false,
             leaves_by: None,
             number: 0,
             status: None,
@@ -417,26 +413,15 @@ impl ChatDriver {
         now < until
     }
 
-    /// The address of the proxy and the options for the next connection.
-    fn next_proxy(&self) -> (String, ConnectionOptions) {
-        let there = match (self.client.moved_proxy(), self.tries_other) {
-            (Some(moved), false) => Some(moved),
-            (None, true) => self.client.announced_proxy(),
-            _ => None,
-        };
-        match there {
-            Some(at) => (at.address.clone(), opening::options_for(&self.options, at.key)),
-            None => (self.proxy.clone(), self.options.clone()),
-        }
-    }
-
     /// Connects in a new thread, which then reads.
     fn connect(&mut self, to_self: &SyncSender<ChatInput>) -> Result<(), ChatEnd> {
         self.number += 1;
-        let (number, (proxy, options)) = (self.number, self.next_proxy());
+        let ProxyAddress { address, key } = self.client.begin_connection();
+        self.proxy.clone_from(&address);
+        let (number, options) = (self.number, opening::options_for(&self.options, key));
         let inputs = to_self.clone();
         let work = move || {
-            let why = opening::read(number, &proxy, &options, &inputs);
+            let why = opening::read(number, &address, &options, &inputs);
             let _ = inputs.send(ChatInput::Ended(number, why));
         };
         let builder = thread::Builder::new().name("mix-read".into()).stack_size(4 * STACK_LEN);
@@ -476,9 +461,6 @@ impl ChatDriver {
                     let _ = next.send(self.client.max_message_len());
                 }
                 if let Err(error) = handled {
-                    if matches!(error, MixClientError::Moved(_)) {
-                        self.tries_other = false;
-                    }
                     if error.is_final() {
                         self.drive();
                         return Err(ChatEnd(Some(error.to_string())));
@@ -497,10 +479,8 @@ impl ChatDriver {
         let now = self.now();
         if let Some(ChatProxyConnection { outbox, .. }) = self.link.take() {
             outbox.close();
-            self.client.handle_disconnected(now);
-        } else {
-            self.tries_other ^= true;
         }
+        self.client.handle_disconnected(now);
         self.number += 1;
         self.is_silent = false;
         let again_in = self.presence.handle_closed(now, getrandom::u32().unwrap_or(0));

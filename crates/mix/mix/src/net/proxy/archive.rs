@@ -50,7 +50,8 @@ impl RoundArchive {
         let mut archive =
             Self { folder, prefix, index: ArchiveIndex::new(settings), file: None, failure: None };
         for number in archive.numbers()? {
-            let path = archive.path(number);
+            let (name, path) = (archive.name(number), archive.path(number));
+            archive.folder.check(&name)?;
             let failed = |source| StateFileError::Io { path: path.clone(), source };
             let bytes = fs::read(&path).map_err(failed)?;
             let used = if is_kept { archive.index.load(number, &bytes) } else { 0 };
@@ -150,7 +151,11 @@ impl RoundArchive {
     }
 
     fn path(&self, number: u64) -> PathBuf {
-        self.folder.path().join(format!("{}{number:08}", self.prefix))
+        self.folder.path().join(self.name(number))
+    }
+
+    fn name(&self, number: u64) -> String {
+        format!("{}{number:08}", self.prefix)
     }
 
     /// The numbers of the segments, in ascending order.
@@ -337,6 +342,36 @@ mod tests {
         append(announcement(2, &[1, 2]));
         assert_eq!(append(round(2, 6)), (true, None));
         assert_eq!(past(&archive, 1, 1, 0), [5, 6].map(Some));
+    }
+
+    /// A proxy was restored from an old state, and an administrator has announced an epoch there
+    /// that another one, of the same number, had replaced.
+    #[test]
+    fn rounds_of_an_epoch_that_was_replaced_are_not_kept_with_the_members_of_the_other() {
+        let [one, other] = [[1, 2], [1, 3]].map(|members| announcement(3, &members));
+        let digest = |record: &ArchiveRecord| sha2::Sha256::digest(bytes(record));
+        // The smaller digest is chosen.
+        let (chosen, replaced) =
+            if digest(&one) < digest(&other) { (one, other) } else { (other, one) };
+        let place = tempfile::tempdir().unwrap();
+        let folder = Arc::new(StateFolder::open(place.path()).unwrap());
+        let mut archive = RoundArchive::open(folder.clone(), settings(DAY)).unwrap();
+        let mut append = |record| archive.append(Duration::ZERO, record);
+        append(announcement(2, &[1, 2, 3]));
+        append(chosen.clone());
+        append(round(3, 5));
+        append(replaced.clone());
+        assert_eq!(append(round(3, 6)), (false, None));
+        append(chosen);
+        assert_eq!(append(round(3, 7)), (true, None));
+        // Nor after a restart.
+        let mut archive = RoundArchive::open(folder, settings(DAY)).unwrap();
+        let mut append = |record| archive.append(Duration::ZERO, record);
+        append(replaced);
+        assert_eq!(append(round(3, 8)), (false, None));
+        append(announcement(4, &[1, 2]));
+        assert_eq!(append(round(4, 9)), (true, None));
+        assert_eq!(past(&archive, 1, 2, 0), [5, 7, 9].map(Some));
     }
 
     fn bytes(record: &ArchiveRecord) -> &[u8] {

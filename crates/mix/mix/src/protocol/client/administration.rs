@@ -285,6 +285,7 @@ impl MixClient {
         let configured = self.settings.group.proxy_address();
         if let Some(proxy) = announcement.proxy().filter(|it| is_first && **it != configured) {
             self.epochs.set_moved(proxy.clone());
+            self.handle_moved();
         }
         self.finish_import();
         Ok(())

@@ -35,8 +35,10 @@ pub(super) struct ClientEpochs {
     /// The newest announcements of the branches that this member has left for another one. Nothing
     /// older of them is taken again.
     left: Vec<EpochAnnouncement>,
-    /// Where the proxy is, if the administrators have announced that it has moved.
+    /// Where the proxy moves, or has moved, if the administrators have announced a move.
     moved: Option<ProxyAddress>,
+    /// Where the proxy was found last, if it was not where the configuration says.
+    found: Option<ProxyAddress>,
     /// Earlier epochs of which rounds may be read, in ascending order.
     past: Vec<OpenedEpoch>,
     /// Prekeys for which the keys of epochs may be sealed that this member has missed.
@@ -79,6 +81,7 @@ impl ClientEpochs {
             newest: None,
             left: Vec::new(),
             moved: None,
+            found: None,
             past: Vec::new(),
             past_prekeys: Vec::new(),
         }
@@ -143,9 +146,19 @@ impl ClientEpochs {
         self.moved = Some(to);
     }
 
-    /// Where the proxy is, if it has moved.
+    /// Where the proxy moves, or has moved, if that was announced.
     pub(super) fn moved(&self) -> Option<&ProxyAddress> {
         self.moved.as_ref()
+    }
+
+    /// Where the proxy was found last, if it was not where the configuration says.
+    pub(super) fn found(&self) -> Option<&ProxyAddress> {
+        self.found.as_ref()
+    }
+
+    /// Remembers where the proxy was found, if it was not where the configuration says.
+    pub(super) fn set_found(&mut self, at: Option<ProxyAddress>) {
+        self.found = at;
     }
 
     /// Keeps the newest announcement. Returns whether it says that the proxy has moved.
@@ -331,8 +344,17 @@ impl ClientEpochs {
             out.extend(prekey.secret());
         }
         out.put_counted(self.newest.as_ref().map_or(&[], EpochAnnouncement::bytes));
-        out.put_text(self.moved.as_ref().map_or("", |moved| &moved.address));
-        out.extend(self.moved.iter().flat_map(|moved| moved.key.to_bytes()));
+        encode_address(self.moved.as_ref(), out);
+    }
+
+    /// Appends what [`ClientEpochs::decode_found`] reads.
+    pub(super) fn encode_found(&self, out: &mut Vec<u8>) {
+        encode_address(self.found.as_ref(), out);
+    }
+
+    /// Decodes where the proxy was found last.
+    pub(super) fn decode_found(&mut self, reader: &mut FieldReader<'_>) -> Option<()> {
+        decode_address(reader, &mut self.found)
     }
 
     /// Appends what [`ClientEpochs::decode_left`] reads.
@@ -384,16 +406,27 @@ impl ClientEpochs {
                 [] => None,
                 bytes => Some(EpochAnnouncement::verify(bytes, group, founder).ok()?),
             };
-            epochs.moved = match reader.text().ok()? {
-                "" => None,
-                address => {
-                    let key = IdentityPublicKey::from_bytes(&reader.take().ok()?).ok()?;
-                    Some(ProxyAddress { address: address.to_owned(), key })
-                }
-            };
+            decode_address(reader, &mut epochs.moved)?;
         }
         Some(epochs)
     }
+}
+
+fn encode_address(at: Option<&ProxyAddress>, out: &mut Vec<u8>) {
+    out.put_text(at.map_or("", |at| &at.address));
+    out.extend(at.iter().flat_map(|at| at.key.to_bytes()));
+}
+
+/// Decodes what [`encode_address`] has written.
+fn decode_address(reader: &mut FieldReader<'_>, to: &mut Option<ProxyAddress>) -> Option<()> {
+    let address = reader.text().ok()?.to_owned();
+    *to = if address.is_empty() {
+        None
+    } else {
+        let key = IdentityPublicKey::from_bytes(&reader.take().ok()?).ok()?;
+        Some(ProxyAddress { address, key })
+    };
+    Some(())
 }
 
 fn decode_prekey(reader: &mut FieldReader<'_>) -> Option<PrekeySecret> {

@@ -59,13 +59,30 @@ impl MixClient {
             }
             // The announcement follows.
             MembershipStatus::Administrator | MembershipStatus::Member => Ok(()),
+            // The proxy says whether its list follows the one of this member, which was removed
+            // then, or is of another branch of the group.
+            MembershipStatus::Unknown | MembershipStatus::Waiting
+                if self.join_attempt.is_none() && self.send_newest() =>
+            {
+                Ok(())
+            }
             MembershipStatus::Unknown | MembershipStatus::Waiting => self.ask_to_join(),
         }
     }
 
+    /// Gives a proxy that has lost it the newest announcement, and says so. Returns whether this
+    /// client has one that the proxy takes from it.
+    pub(super) fn restore_proxy(&mut self) -> bool {
+        let is_sent = self.send_newest();
+        if is_sent {
+            self.report_restored(self.epochs.newest_number(), true);
+        }
+        is_sent
+    }
+
     /// Sends the proxy the newest announcement that this client has, once in a connection. Returns
     /// whether it has one that the proxy takes from it.
-    pub(super) fn restore_proxy(&mut self) -> bool {
+    fn send_newest(&mut self) -> bool {
         let own = self.identity.public();
         let Some(newest) = self.epochs.newest().filter(|newest| newest.lists(&own)) else {
             return false;
@@ -81,7 +98,6 @@ impl MixClient {
         };
         let restore = MemberToProxy::Restore { round: last_round, announcement };
         self.transmits.push_back(restore.encode());
-        self.report_restored(epoch, true);
         true
     }
 
@@ -161,6 +177,7 @@ impl MixClient {
         while !self.link()?.is_catching_up() && self.read_round() {}
         let TakenAnnouncement { effect, moved } = self.take_announcement(now, &announcement)?;
         self.link()?.is_current = true;
+        self.handle_found();
         self.continue_proposal();
         self.announce_if_due(now);
         match effect {
@@ -265,6 +282,7 @@ impl MixClient {
         self.membership_changed();
         let moved = has_moved.then(|| announcement.proxy()).flatten();
         if let Some(to) = moved {
+            self.handle_moved();
             self.events.push_back(MixClientEvent::ProxyMoved { to: to.clone() });
         }
         let moved = moved.map(|to| to.address.clone());

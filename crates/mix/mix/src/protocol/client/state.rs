@@ -12,7 +12,10 @@ use crate::protocol::conversations::Conversations;
 use crate::protocol::event::{ChatMessageId, GivenUpReason, MixClientEvent};
 use crate::protocol::membership::{AdministratorAnchor, GroupAddress, Invitation, group_id};
 
-const VERSION: u8 = 5;
+const VERSION: u8 = 6;
+/// The version without the address at which the proxy was found. It is read, and written while
+/// that is the configured one.
+const VERSION_WITHOUT_FOUND: u8 = 5;
 /// The version without branches that were left. It is read, and written while there are none.
 const VERSION_WITHOUT_LEFT: u8 = 4;
 /// The version of groups with one administrator, without the newest announcement. It is read.
@@ -56,8 +59,8 @@ impl JoinAttempt {
 }
 
 /// The stored bytes: the group's, the epoch, conversations, the administrator's list (empty for
-/// other members), the attempt to join (empty if there is none), the branches that were left, and
-/// messages that were not shown.
+/// other members), the attempt to join (empty if there is none), the branches that were left, where
+/// the proxy was found, and messages that were not shown.
 pub(super) fn encode(
     group_id: &[u8; 32],
     epochs: &ClientEpochs,
@@ -73,8 +76,12 @@ pub(super) fn encode(
     let left: usize = epochs.left().iter().map(|left| left.bytes().len()).sum();
     let len = (256 << 10) + left + newest + conversations.len() + administrator.len() + texts;
     let mut out = Zeroizing::new(Vec::with_capacity(len));
-    let has_left = !epochs.left().is_empty();
-    out.push(if has_left { VERSION } else { VERSION_WITHOUT_LEFT });
+    let version = match epochs.found() {
+        Some(_) => VERSION,
+        None if !epochs.left().is_empty() => VERSION_WITHOUT_FOUND,
+        None => VERSION_WITHOUT_LEFT,
+    };
+    out.push(version);
     out.extend(group_id);
     epochs.encode(&mut out);
     out.put_counted(conversations);
@@ -86,8 +93,11 @@ pub(super) fn encode(
         bytes
     };
     out.put_counted(&join_attempt.map(encoded).unwrap_or_default());
-    if has_left {
+    if version > VERSION_WITHOUT_LEFT {
         epochs.encode_left(&mut out);
+    }
+    if version > VERSION_WITHOUT_FOUND {
+        epochs.encode_found(&mut out);
     }
     for (kind, name, text) in unseen {
         out.push(kind);
@@ -155,8 +165,11 @@ fn read(
             Some(JoinAttempt { request: reader.rest().to_vec(), anchor })
         }
     };
-    if version == VERSION {
+    if version > VERSION_WITHOUT_LEFT {
         epochs.decode_left(&mut reader, at)?;
+    }
+    if version > VERSION_WITHOUT_FOUND {
+        epochs.decode_found(&mut reader)?;
     }
     let mut events = VecDeque::new();
     while let Ok(kind) = reader.u8() {

@@ -37,6 +37,9 @@ pub struct ArchiveIndex {
     rounds: VecDeque<IndexedRound>,
     /// The members of the epochs of these rounds, and of the current epoch.
     epochs: BTreeMap<u32, AnnouncedEpoch>,
+    /// Whether rounds are of the last of these epochs or an earlier one, and not of another epoch
+    /// with such a number, which these epochs have replaced.
+    is_of_these: bool,
     /// The last round that was closed, even if it was not kept.
     last_closed: RoundPosition,
     /// The number of the next segment.
@@ -116,6 +119,7 @@ impl ArchiveIndex {
             segments: VecDeque::new(),
             rounds: VecDeque::new(),
             epochs: BTreeMap::new(),
+            is_of_these: true,
             last_closed: RoundPosition::default(),
             next_segment: 1,
             appended: None,
@@ -166,10 +170,12 @@ impl ArchiveIndex {
     /// Appends an announcement or a round, which was closed at a time since 1970. Returns what is
     /// to be written, or `None` if nothing is.
     pub fn append(&mut self, now_s: u64, mut record: ArchiveRecord) -> Option<ArchiveAppend> {
-        if let ArchiveRecord::Announcement(announcement) = &record
-            && self.add_epoch(announcement) != Some(true)
-        {
-            return None;
+        if let ArchiveRecord::Announcement(announcement) = &record {
+            let added = self.add_epoch(announcement);
+            self.is_of_these = added.is_some();
+            if added != Some(true) {
+                return None;
+            }
         }
         let mut bytes = Vec::new();
         let is_new = self.needs_segment(now_s);
@@ -286,7 +292,7 @@ impl ArchiveIndex {
     /// are not kept.
     pub fn is_next(&self, record: &ArchiveRecord) -> bool {
         match record {
-            ArchiveRecord::Round(round) => round.position() > self.last_closed,
+            ArchiveRecord::Round(round) => self.is_of_these && round.position() > self.last_closed,
             _ => true,
         }
     }

@@ -133,8 +133,7 @@ impl MixGroup {
         if !self.is_restored {
             self.restorers.clear();
         }
-        let old = self.epoch.replace(epoch);
-        self.keep_announcement();
+        let old = self.set_epoch(epoch);
         self.is_stored = false;
         for (id, key) in self.connections.iter().map(|(&id, it)| (id, it.key)).collect::<Vec<_>>() {
             let was_member = old.as_ref().is_some_and(|old| old.number_of(&key).is_some());
@@ -150,23 +149,23 @@ impl MixGroup {
         }
     }
 
-    /// Has the announcement of the current epoch kept, if rounds are.
-    pub(super) fn keep_announcement(&mut self) {
-        if let Some(epoch) = &self.epoch
-            && !self.settings.terms.keep().is_zero()
-        {
-            let announcement = epoch.announcement().to_vec();
-            self.records.push_back(ArchiveRecord::Announcement(announcement));
+    /// Makes an epoch the current one, and has its announcement kept if rounds are. Returns the
+    /// epoch before.
+    pub(super) fn set_epoch(&mut self, epoch: AnnouncedEpoch) -> Option<AnnouncedEpoch> {
+        let announcement = epoch.announcement().to_vec();
+        if !self.settings.terms.keep().is_zero() {
+            self.records.push_back(ArchiveRecord::Announcement(announcement.clone()));
         }
+        self.announcement = ProxyToMember::Announcement(announcement).encode().into();
+        self.epoch.replace(epoch)
     }
 
     /// Sends the epoch to a member or an administrator, and sets up a member's exchanges.
     pub(super) fn admit(&mut self, now: Duration, id: u64) {
         let key = self.connections[&id].key;
         let Some(epoch) = &self.epoch else { return };
-        let announcement = ProxyToMember::Announcement(epoch.announcement().to_vec());
         let is_member = epoch.number_of(&key).is_some();
-        self.send(id, &announcement);
+        self.transmit(id, self.announcement.clone(), false);
         let connection = self.connections.get_mut(&id).expect("the caller has it");
         if !is_member || !connection.is_new() {
             return;

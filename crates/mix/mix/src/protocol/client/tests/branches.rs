@@ -9,6 +9,7 @@ use super::person::{NAMES, secret};
 use super::world::{ProxyState, World};
 use crate::protocol::client::{ImportError, MixClientError};
 use crate::protocol::event::MixClientEvent;
+use crate::protocol::membership::EpochAnnouncement;
 
 const ALICE: usize = 0;
 const BOB: usize = 1;
@@ -179,15 +180,39 @@ fn a_list_is_followed_only_if_a_known_administrator_has_signed_it() {
 /// does not wait for ever.
 #[test]
 fn a_member_that_the_other_branch_does_not_have_is_told() {
-    let Branches { mut world, proxy_of_bob, .. } = branches(64, Bob::RemovesCarol);
-    // Carol's list is of a later epoch.
-    for _ in 0..3 {
-        let before = epoch(&world);
-        world.now += Duration::from_secs(86_400);
-        wait_for_epoch(&mut world, before, &[ALICE, CAROL]);
+    // Carol's list is of an earlier or the same epoch, or of a later one.
+    for later_epochs in [0, 3] {
+        let Branches { mut world, bobs, proxy_of_bob, .. } = branches(64, Bob::RemovesCarol);
+        for _ in 0..later_epochs {
+            let before = epoch(&world);
+            world.now += Duration::from_secs(86_400);
+            wait_for_epoch(&mut world, before, &[ALICE, CAROL]);
+        }
+        let founder = secret(ALICE).public();
+        let number =
+            |list: &[u8]| EpochAnnouncement::verify(list, "friends", &founder).unwrap().epoch();
+        assert_eq!(number(&export(&world, CAROL)) > number(&bobs), later_epochs > 0);
+        stop(&mut world, &[ALICE, CAROL]);
+        world.restore_proxy_state(proxy_of_bob);
+        world.errors.clear();
+        world.restart(CAROL);
+        world.run_until("carol is told", |world| {
+            world.errors.iter().any(|(person, _)| *person == CAROL)
+        });
+        assert_eq!(world.errors, [(CAROL, MixClientError::Fork)]);
     }
-    stop(&mut world, &[ALICE, CAROL]);
-    world.restore_proxy_state(proxy_of_bob);
+}
+
+/// Whoever was removed while it was away is told that, and not that there are two lists.
+#[test]
+fn a_member_that_was_removed_while_it_was_away_is_told() {
+    let mut world = with_two(BROADCAST, 65);
+    stop(&mut world, &[CAROL]);
+    let (now, before) = (world.now, epoch(&world));
+    world.people[BOB].client.remove(now, &name(CAROL)).unwrap();
+    wait_for_epoch(&mut world, before, &[ALICE, BOB]);
+    world.errors.clear();
     world.restart(CAROL);
-    world.run_until("carol is told", |world| world.errors.contains(&(CAROL, MixClientError::Fork)));
+    world.run_until("carol is told", |world| !world.errors.is_empty());
+    assert_eq!(world.errors, [(CAROL, MixClientError::Removed)]);
 }

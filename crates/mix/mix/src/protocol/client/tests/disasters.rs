@@ -1,7 +1,7 @@
 //! Random sequences of what can go wrong with states in a group of 16: clients and the proxy lose
 //! theirs or are started from old ones, disks are full, administrators come and go, the proxy
-//! moves, days pass. Messages that are marked as delivered were shown, none is doubled, cut off or
-//! out of order, and the group is usable at the end.
+//! moves, or does not move as announced, days pass. Messages that are marked as delivered were
+//! shown, none is doubled, cut off or out of order, and the group is usable at the end.
 
 use std::time::Duration;
 
@@ -40,7 +40,8 @@ fn a_group_of_16_survives_lost_and_old_states() {
         runs.len()
     );
     assert!(marked > 20 * runs.len() && restored > 0);
-    assert!(!is_long || lost.min(restored).min(changes).min(moves) > runs.len() / 2);
+    let is_typical = lost.min(restored).min(changes).min(moves) > runs.len() / 2;
+    assert!(is_typical || runs.len() < 40, "too little goes wrong in most sequences");
 }
 
 #[derive(Default)]
@@ -208,16 +209,27 @@ impl Disasters {
         }
         self.lost_since[person] = None;
         let has_met_fork = world.errors.iter().any(is_fork);
-        let there = (0..CROWD.len()).filter(|&other| {
-            let client = &world.people[other].client;
+        let is_there = |other: &usize| {
+            let client = &world.people[*other].client;
             client.link.as_ref().is_some_and(|link| link.is_current)
-        });
-        let newest = there.max_by_key(|&other| world.people[other].status().epoch);
-        let Some(exported) =
-            newest.and_then(|other| world.people[other].client.export().map(<[u8]>::to_vec))
-        else {
-            return;
         };
+        let there: Vec<usize> = (0..CROWD.len()).filter(is_there).collect();
+        let newest = there.iter().max_by_key(|&&other| world.people[other].status().epoch);
+        let Some(newest) = newest.map(|&other| &world.people[other]) else { return };
+        if self.moving.is_none()
+            && newest.next_announced().is_some_and(|at| Some(at) != world.address.as_ref())
+        {
+            // The proxy has not moved as announced. An administrator who is there corrects that,
+            // because the list would lead nobody to the proxy.
+            let right = world.address.clone().expect("it is somewhere");
+            for other in there {
+                if world.people[other].client.move_proxy(now, right.clone()).is_ok() {
+                    return;
+                }
+            }
+            return;
+        }
+        let Some(exported) = newest.client.export().map(<[u8]>::to_vec) else { return };
         let client = &mut world.people[person].client;
         match client.import(now, &exported) {
             Ok(()) => self.counts.imports += 1,

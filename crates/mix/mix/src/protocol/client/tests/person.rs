@@ -64,7 +64,6 @@ struct Writing {
     is_member: bool,
 }
 
-#[expect(clippy::struct_excessive_bools, reason = "each is of its own")]
 pub(super) struct Person {
     number: usize,
     /// With which it joins.
@@ -93,8 +92,6 @@ pub(super) struct Person {
     /// text of before that: an old state can send it once more, after later ones.
     pub(super) was_restored: bool,
     pub(super) restored_after: u32,
-    /// Whether the next connection is to the other of two addresses.
-    pub(super) tries_other: bool,
     /// Whether the founder may found the group.
     pub(super) founds: bool,
     /// The other events of the client.
@@ -123,7 +120,6 @@ impl Person {
             has_restored: false,
             was_restored: false,
             restored_after: 0,
-            tries_other: false,
             founds: true,
             reported: Vec::new(),
             began,
@@ -140,18 +136,7 @@ impl Person {
         let invitation = self.invitation.as_deref().map(|code| Invitation::parse(code).unwrap());
         let stored = self.stored.as_deref();
         let member = (self.number, &*self.name, self.founds);
-        self.tries_other = false;
         self.client = open(member, self.began, now, stored, invitation, seed);
-    }
-
-    /// Where it connects: in turn where the proxy has moved, and where its configuration says.
-    pub(super) fn next_proxy(&self) -> ProxyAddress {
-        let (configured, moved) = (group().proxy_address(), self.client.moved_proxy().cloned());
-        match (moved, self.tries_other) {
-            (Some(moved), false) => moved,
-            (None, true) => self.next_announced().cloned().unwrap_or(configured),
-            _ => configured,
-        }
     }
 
     /// Where the newest announcement that it has says that the proxy is.

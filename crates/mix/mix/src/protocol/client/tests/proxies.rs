@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::exchanges::EXCHANGES;
-use super::person::NAMES;
+use super::person::{NAMES, group};
 use super::world::World;
 use crate::protocol::client::MixClientError;
 use crate::protocol::event::MixClientEvent;
@@ -124,7 +124,7 @@ fn members_follow_a_proxy_that_moves_and_invitations_name_the_new_address() {
         assert!(world.people[BOB].client.move_proxy(now, to.clone()).is_err());
         world.people[ALICE].client.move_proxy(now, to.clone()).unwrap();
         world.run_until("all know", |world| {
-            world.people.iter().all(|it| it.client.moved_proxy() == Some(&to))
+            world.people.iter().all(|it| it.client.epochs.moved() == Some(&to))
         });
         let moved = MixClientError::Moved(to.address.clone());
         world.run_until("all connect there", |world| {
@@ -142,6 +142,45 @@ fn members_follow_a_proxy_that_moves_and_invitations_name_the_new_address() {
         // It is remembered.
         world.run_until("it is stored", |world| world.people[BOB].client.is_stored());
         world.restart(BOB);
-        assert_eq!(world.people[BOB].client.moved_proxy(), Some(&to));
+        assert_eq!(world.people[BOB].client.epochs.moved(), Some(&to));
+    }
+}
+
+/// The proxy is at its second address, and a third one is announced that is wrong.
+#[test]
+fn members_find_a_proxy_that_does_not_move_as_announced() {
+    for exchange in EXCHANGES {
+        let mut world = World::of_members(exchange, 44);
+        world.address = Some(group().proxy_address());
+        let [to, wrong] = [77, 78].map(|number| ProxyAddress {
+            address: format!("mix{number}.example:6700"),
+            key: super::person::secret(number).public(),
+        });
+        let announce = |world: &mut World, to: &ProxyAddress| {
+            let now = world.now;
+            world.errors.clear();
+            world.people[ALICE].client.move_proxy(now, to.clone()).unwrap();
+            let moved = MixClientError::Moved(to.address.clone());
+            world.run_until("all leave the proxy", |world| {
+                world.errors.iter().filter(|(_, error)| *error == moved).count() == NAMES.len()
+            });
+        };
+        announce(&mut world, &to);
+        world.lose_proxy_state();
+        world.address = Some(to);
+        world.run_until("all are there", |world| take_part(world, &[ALICE, BOB, CAROL]));
+        announce(&mut world, &wrong);
+        world.run_until("all are back", |world| take_part(world, &[ALICE, BOB, CAROL]));
+        // It is remembered.
+        world.run_until("it is stored", |world| world.people[BOB].client.is_stored());
+        world.leave(BOB);
+        world.run_until("he has left", |world| take_part(world, &[ALICE, CAROL]));
+        world.restart(BOB);
+        world.run_until("he is back", |world| take_part(world, &[ALICE, BOB, CAROL]));
+        // What is wrong can be corrected.
+        let right = world.address.clone().unwrap();
+        announce(&mut world, &right);
+        world.restart(BOB);
+        assert_eq!(world.people[BOB].client.begin_connection(), right);
     }
 }

@@ -417,10 +417,10 @@ impl World {
 
     fn connect(&mut self, person: usize) {
         self.connect_at[person] = None;
-        let client = &mut self.people[person];
-        let is_elsewhere = self.address.as_ref().is_some_and(|at| *at != client.next_proxy());
+        let to = self.people[person].client.begin_connection();
+        let is_elsewhere = self.address.as_ref().is_some_and(|at| *at != to);
         if self.group.is_none() || is_elsewhere {
-            client.tries_other ^= true;
+            self.people[person].client.handle_disconnected(self.now);
             self.connect_at[person] = Some(self.soon(500) + TICK);
             return;
         }
@@ -478,8 +478,6 @@ impl World {
                 let person = self.wires[at].person;
                 let handled = self.people[person].client.handle_message(self.now, &message);
                 if let Err(error) = handled {
-                    let has_moved = matches!(error, MixClientError::Moved(_));
-                    self.people[person].tries_other &= !has_moved;
                     self.errors.push((person, error));
                     // The client ends the connection; the proxy notices later.
                     self.cut(at);

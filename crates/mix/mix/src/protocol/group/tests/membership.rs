@@ -1,7 +1,11 @@
 //! Messages between joining clients, members and the administrator.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use keys::IdentityPublicKey;
 
+use super::super::MixGroup;
 use super::super::epoch::AnnouncedEpoch;
 use super::world::{LEAST, World, announcement, secret, settings};
 use crate::protocol::exchange::MixExchangeKind;
@@ -263,4 +267,23 @@ fn announcements_that_cannot_count_are_refused_unverified() {
     world.send(stranger, &restore(&by_two(10, &[founder, one, other])));
     world.settle();
     assert_eq!(world.clients[stranger].refused, Some(ProxyRefusal::BadAnnouncement));
+}
+
+/// In a large group, a copy for each member would take much memory.
+#[test]
+fn all_members_get_the_same_bytes_of_an_announcement() {
+    let mut group = MixGroup::new(settings(), None, [7; 32]).unwrap();
+    let now = Duration::ZERO;
+    group.handle_connected(now, 0, secret(0).public());
+    let announcement = announcement(0, 1, &[0, 1, 2]);
+    group.handle_message(now, 0, &MemberToProxy::Announce(announcement.clone()).encode());
+    for client in [1, 2] {
+        group.handle_connected(now, client as u64, secret(client).public());
+    }
+    let _ = group.poll_store();
+    let sent = std::iter::from_fn(|| group.poll_transmit());
+    let announced = ProxyToMember::Announcement(announcement).encode();
+    let all: Vec<_> = sent.map(|it| it.message).filter(|it| **it == *announced).collect();
+    assert_eq!(all.len(), 3);
+    assert!(all.iter().all(|it| Arc::ptr_eq(it, &all[0])));
 }
