@@ -9,7 +9,7 @@ DESTDIR ?=
 # `sudo`, for a PREFIX in which only root can write.
 SUDO ?=
 FUZZ_TARGETS = share_file handshake record socks experiment tunnel sabul burst transport \
-	superpacket directory signing quorum_server quorum_log quorum_link quorum_files quorum_store quorum_api \
+	superpacket directory signing quorum_server quorum_log quorum_handover quorum_link quorum_files quorum_store quorum_api \
 	signature_format ssh_agent pkcs11_files bristol_old bristol_fashion netlist ot compute udp probe mix agent archive datagrams
 
 .PHONY: help demo test lint bench speed docs book fuzz soak browser neon figures setup setup-lab setup-lint setup-book setup-deb audit \

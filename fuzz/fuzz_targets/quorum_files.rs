@@ -30,7 +30,7 @@ static EXAMPLES: LazyLock<Examples> = LazyLock::new(|| {
     let mut second = first.clone();
     (second.epoch, second.run, second.previous) = (2, 1, first.digest());
     let signed = |header: GroupHeader| SignedGroupHeader { header, signature: vec![1; 128] };
-    let mut start = GroupStart::first(first.clone(), &files[0].witnesses);
+    let mut start = GroupStart::first(first.clone(), files[0].witnesses.clone());
     start.chain = vec![signed(first), signed(second)];
     let server = |member: &quorum::group::QuorumMember| {
         format!(
@@ -78,7 +78,7 @@ fuzz_target!(|input: Input| {
             match parse_nodes(text) {
                 Ok(group) => {
                     let voting = vec![None; group.members().len()];
-                    let header = GroupHeader::first(group, voting, EXAMPLES_WITNESSES);
+                    let header = GroupHeader::first(group, voting, EXAMPLES_WITNESSES, None);
                     assert_eq!(GroupHeader::parse(&header.to_bytes()), Ok(header));
                 }
                 Err(problems) => {

@@ -15,7 +15,7 @@ use keys::{IdentitySecretKey, RsaPublicKey};
 use libfuzzer_sys::fuzz_target;
 use quorum::QuorumShareFile;
 use quorum::fuzzing::share_files;
-use quorum::group::GroupHeader;
+use quorum::group::{GroupHeader, GroupKeyAnchor};
 use quorum::links::LinkTopic;
 use quorum::log::{CommittedEntries, Height};
 use quorum::policy::MessageDigest;
@@ -30,7 +30,7 @@ static FILES: LazyLock<Vec<QuorumShareFile>> = LazyLock::new(share_files);
 
 /// Messages, and entries of the log.
 static EXAMPLES: LazyLock<[Vec<Vec<u8>>; 2]> = LazyLock::new(|| {
-    let start = GroupStart::first(FILES[0].header.clone(), &FILES[0].witnesses).to_bytes();
+    let start = first_start(&FILES[0]).to_bytes();
     let digest = [8; 32];
     let refresh = |kind: u8, rest: &[u8]| [&[1, kind], rest].concat();
     let shares = [&1_u64.to_be_bytes()[..], &[0; 4], &[0, 0, 0, 1, 0, 0, 0, 0, 0, 1, 5]].concat();
@@ -84,10 +84,13 @@ fn server(number: u8, public: RsaPublicKey, saved: SavedServerState) -> QuorumSe
     let settings = QuorumServerSettings {
         processors: 2,
         identity: Arc::new(identity(number)),
-        public,
+        anchor: GroupKeyAnchor::of(public.into()),
         rules: Vec::new(),
         delays: RefreshDelays { need: second, grace: second, resend: second },
         timeouts: SigningTimeouts { sign: second, retry: second },
+        refresh_every: None,
+        approval_expires: Duration::from_secs(86_400),
+        service: None,
     };
     QuorumServer::new(settings, saved, HashSet::new(), Duration::ZERO).expect("what it saved")
 }
@@ -96,10 +99,13 @@ fn server(number: u8, public: RsaPublicKey, saved: SavedServerState) -> QuorumSe
 fn member(number: u8) -> QuorumServer {
     let file = &FILES[usize::from(number) - 1];
     let mut saved = SavedServerState::default();
-    saved.apply(SavedStateChange::Start(GroupStart::first(file.header.clone(), &file.witnesses)));
-    let shares = file.shares.iter().map(|(label, share)| (*label, share.to_be_bytes())).collect();
-    saved.apply(SavedStateChange::Shares { epoch: 1, shares });
+    saved.apply(SavedStateChange::Start(first_start(file)));
+    saved.apply(SavedStateChange::Shares { epoch: 1, shares: file.shares.clone() });
     server(number, file.public().clone(), saved)
+}
+
+fn first_start(file: &QuorumShareFile) -> GroupStart {
+    GroupStart::first(file.header.clone(), file.witnesses.clone())
 }
 
 fn identity(number: u8) -> IdentitySecretKey {

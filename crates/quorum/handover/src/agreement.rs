@@ -2,6 +2,7 @@
 //! every server.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::dealing::HandoverDealing;
 use crate::element::PrimeOrderPoint;
@@ -17,7 +18,8 @@ use crate::scheme::{DealingFault, HandoverPurpose, HandoverScheme, HandoverTerms
 pub struct HandoverAgreement<S: HandoverScheme> {
     terms: HandoverTerms<S>,
     session_keys: BTreeMap<ParticipantId, PrimeOrderPoint>,
-    dealings: BTreeMap<ParticipantId, HandoverDealing<S>>,
+    /// Shared, because they are large, and servers keep copies of the state.
+    dealings: BTreeMap<ParticipantId, Arc<HandoverDealing<S>>>,
     /// The new servers that have their row of each dealing.
     holders: BTreeMap<ParticipantId, ParticipantSet>,
     /// The unaccused dealers whose dealing has 2f'+1 holders, until f+1 are chosen.
@@ -146,7 +148,7 @@ impl<S: HandoverScheme> HandoverAgreement<S> {
     }
 
     /// The dealings, by dealer.
-    pub fn dealings(&self) -> &BTreeMap<ParticipantId, HandoverDealing<S>> {
+    pub fn dealings(&self) -> &BTreeMap<ParticipantId, Arc<HandoverDealing<S>>> {
         &self.dealings
     }
 
@@ -297,7 +299,7 @@ impl<S: HandoverScheme> HandoverAgreement<S> {
         dealing: &HandoverDealing<S>,
     ) -> Result<HandoverEffect, HandoverFault> {
         dealing.check(author, &self.terms)?;
-        self.dealings.insert(author, dealing.clone());
+        self.dealings.insert(author, Arc::new(dealing.clone()));
         Ok(HandoverEffect::Counted)
     }
 

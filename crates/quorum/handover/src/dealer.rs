@@ -1,5 +1,7 @@
 //! A dealer: a server of the old group, or of the new one when a key is generated.
 
+use std::cell::OnceCell;
+
 use crate::agreement::HandoverAgreement;
 use crate::dealing::HandoverDealing;
 use crate::entry::{HandoverEntry, HandoverEntryBody};
@@ -12,8 +14,8 @@ use crate::session_key::{SessionScalar, TAG_LEN, seal};
 pub struct HandoverDealer<S: HandoverScheme> {
     server: ParticipantId,
     polynomial: S::Polynomial,
-    /// Public. It is costly to compute, and stays the same.
-    commitment: S::Commitment,
+    /// Public. It is costly to compute, stays the same, and is not needed if others deal.
+    commitment: OnceCell<S::Commitment>,
     ephemeral: SessionScalar,
 }
 
@@ -30,20 +32,25 @@ impl<S: HandoverScheme> HandoverDealer<S> {
         seed: &[u8; 32],
     ) -> Option<Self> {
         let polynomial = S::polynomial(terms, server, share, seed)?;
-        let commitment = S::commitment(terms, server, &polynomial);
         let ephemeral = SessionScalar::new(seed, b"dealer");
-        Some(Self { server, polynomial, commitment, ephemeral })
+        Some(Self { server, polynomial, commitment: OnceCell::new(), ephemeral })
     }
 
-    /// The dealing, when 2f'+1 new servers have registered their keys and until it is committed.
-    pub fn wanted_entry(&self, agreement: &HandoverAgreement<S>) -> Option<HandoverEntry<S>> {
-        let terms = agreement.terms();
-        let is_wanted = agreement.session_keys().len() >= terms.new.quorum()
+    /// Whether a dealing can be of use: 2f'+1 new servers have registered their keys, and it is not
+    /// committed.
+    pub fn can_deal(&self, agreement: &HandoverAgreement<S>) -> bool {
+        agreement.session_keys().len() >= agreement.terms().new.quorum()
             && !agreement.dealings().contains_key(&self.server)
-            && agreement.sharing().is_none();
-        is_wanted.then(|| {
+            && agreement.sharing().is_none()
+    }
+
+    /// The dealing, if [`Self::can_deal`]. Another call may give another dealing, for more new
+    /// servers: any of them may be committed. f+1 dealings are enough, so the caller may wait for
+    /// those of other dealers, if it does not wait forever.
+    pub fn wanted_entry(&self, agreement: &HandoverAgreement<S>) -> Option<HandoverEntry<S>> {
+        self.can_deal(agreement).then(|| {
             let body = HandoverEntryBody::Deal(Box::new(self.dealing(agreement)));
-            HandoverEntry { run: terms.run, body }
+            HandoverEntry { run: agreement.terms().run, body }
         })
     }
 
@@ -55,8 +62,9 @@ impl<S: HandoverScheme> HandoverDealer<S> {
             (receiver, seal(&self.ephemeral.agree(key), &context, row))
         });
         let context = terms.context(HandoverPurpose::EphemeralKey, &[self.server]);
+        let commitment = || S::commitment(terms, self.server, &self.polynomial);
         HandoverDealing {
-            sharing: self.commitment.clone(),
+            sharing: self.commitment.get_or_init(commitment).clone(),
             ephemeral: self.ephemeral.public(),
             ephemeral_proof: self.ephemeral.prove(&context),
             constant_proof: S::prove_constant(terms, self.server, &self.polynomial),

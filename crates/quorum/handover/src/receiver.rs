@@ -30,6 +30,8 @@ pub struct HandoverReceiver<S: HandoverScheme> {
     wronged_by: ParticipantSet,
     repairs: BTreeMap<ParticipantId, S::Repair>,
     share: Option<S::Share>,
+    /// The proof that it has its share. It is costly to compute, and stays the same.
+    possession: Option<S::Possession>,
 }
 
 impl<S: HandoverScheme> HandoverReceiver<S> {
@@ -45,6 +47,7 @@ impl<S: HandoverScheme> HandoverReceiver<S> {
             wronged_by: ParticipantSet::default(),
             repairs: BTreeMap::new(),
             share: None,
+            possession: None,
         })
     }
 
@@ -101,7 +104,10 @@ impl<S: HandoverScheme> HandoverReceiver<S> {
             Some((dealer, &dealing.sharing, self.rows.get(&dealer)?))
         });
         let Some(chosen) = chosen.collect::<Option<Vec<_>>>() else { return };
-        self.share = S::combine_rows(agreement.terms(), self.server, &chosen, sharing);
+        let terms = agreement.terms();
+        self.share = S::combine_rows(terms, self.server, &chosen, sharing);
+        let context = terms.context(HandoverPurpose::Possession, &[self.server]);
+        self.possession = self.share.as_ref().map(|share| S::prove_possession(share, &context));
     }
 
     /// The entries that the server wants committed now. They stay the same until the log or its
@@ -130,10 +136,10 @@ impl<S: HandoverScheme> HandoverReceiver<S> {
         if !held.is_empty() && agreement.sharing().is_none() {
             entries.push(entry(HandoverEntryBody::Hold(held)));
         }
-        if let Some(share) = self.share.as_ref().filter(|_| !agreement.has_confirmed(self.server)) {
-            let context = terms.context(HandoverPurpose::Possession, &[self.server]);
-            let proof = S::prove_possession(share, &context);
-            entries.push(entry(HandoverEntryBody::Confirm(proof)));
+        if let Some(proof) = &self.possession
+            && !agreement.has_confirmed(self.server)
+        {
+            entries.push(entry(HandoverEntryBody::Confirm(proof.clone())));
         }
         entries
     }

@@ -8,6 +8,7 @@ use crate::protocol::ceremony::share_file::QuorumShareFile;
 pub use crate::protocol::consensus::fuzzing as log;
 use crate::protocol::group::{QuorumGroup, QuorumMember};
 pub use crate::protocol::link::fuzzing as link;
+pub use crate::protocol::signing::fuzzing::PolynomialExamples;
 use crate::protocol::unix_seconds::UnixSeconds;
 use crate::protocol::wire::Sha256Digest;
 

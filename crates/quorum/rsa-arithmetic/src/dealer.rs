@@ -50,7 +50,9 @@ pub enum CeremonyError {
 
 impl DealerKey {
     /// Generates a key from two random safe primes. With 2048 bits this takes some seconds; the
-    /// time varies widely. The candidates that the prime search tries are not wiped.
+    /// time varies widely. The numbers that the prime search tries, of which the last ones are the
+    /// primes, are not wiped: their tests leave copies in memory that was freed. So end the process
+    /// after the ceremony.
     ///
     /// # Errors
     /// If the size is not in [`keys::rsa::MODULUS_BITS`], or there are no random bytes.
@@ -199,7 +201,8 @@ fn is_safe_prime(candidate: &BoxedUint) -> bool {
         && is_prime(Flavor::Safe, candidate)
 }
 
-/// Whether 2 to the power of n - 1 is 1 modulo n. All odd primes pass, and even numbers do not.
+/// Whether 2 to the power of n - 1 is 1 modulo n. All odd primes pass, and even numbers do not. As
+/// the library's own tests, it leaves copies of n: the parameters of a modulus are not wiped.
 fn passes_fermats_test(n: &BoxedUint) -> bool {
     let Some(modulus) = n.to_odd().into_option() else { return false };
     let one = BoxedMontyForm::one(&BoxedMontyParams::new(modulus));

@@ -5,6 +5,8 @@
 //! has g to the power of each coefficient. Commitments are compared as squares, because the group
 //! of squares has no elements of small order.
 
+use std::sync::Arc;
+
 use encoding::FieldReader;
 use handover::element::MalformedHandoverMessage;
 use handover::participant::{GroupSize, ParticipantId, ParticipantSet};
@@ -391,12 +393,26 @@ fn inverses(key: &ThresholdRsaKey, numbers: &[RsaElement]) -> Vec<RsaElement> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ThresholdRsaSharing {
     key: ThresholdRsaKey,
-    commitment: IntegerCommitment,
+    /// Shared, because it is large, and a server keeps the sharing at several places.
+    commitment: Arc<IntegerCommitment>,
+    digest: [u8; 32],
 }
 
 impl ThresholdRsaSharing {
     pub(crate) fn new(key: ThresholdRsaKey, commitment: IntegerCommitment) -> Self {
-        Self { key, commitment }
+        let mut sharing = Self { key, commitment: Arc::new(commitment), digest: [0; 32] };
+        sharing.digest = sharing.compute_digest();
+        sharing
+    }
+
+    fn compute_digest(&self) -> [u8; 32] {
+        let group = Sha256::digest(self.key.group().to_bytes());
+        Sha256::new()
+            .chain_update(b"sunder-threshold-rsa sharing v1\0")
+            .chain_update(group)
+            .chain_update(self.to_bytes())
+            .finalize()
+            .into()
     }
 
     /// The key.
@@ -416,13 +432,7 @@ impl ThresholdRsaSharing {
 
     /// A digest, which stands for the key, the group and its epoch in proofs.
     pub fn digest(&self) -> [u8; 32] {
-        let group = Sha256::digest(self.key.group().to_bytes());
-        Sha256::new()
-            .chain_update(b"sunder-threshold-rsa sharing v1\0")
-            .chain_update(group)
-            .chain_update(self.to_bytes())
-            .finalize()
-            .into()
+        self.digest
     }
 
     /// The encoding: f of the largest group that may have the key, f, and the commitment.

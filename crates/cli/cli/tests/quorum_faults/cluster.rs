@@ -12,7 +12,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use keys::RsaPublicKey;
+use keys::AnyPublicKey;
 use lab::{EmulatedNetwork, sandbox};
 use quorum::api::{ApiEncoding, QuorumApiClient};
 use quorum::node::QuorumNodeStatus;
@@ -23,7 +23,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::emulation::{Process, until};
 use crate::links::{self, address};
-use crate::signers::{REGISTERED, RULE, Signers};
+use crate::signers::{REGISTERED, RULE, Signers, encoding_of};
 
 /// The number of servers. The first four have the key.
 pub(crate) const SERVERS: usize = 8;
@@ -31,6 +31,12 @@ pub(crate) const SERVERS: usize = 8;
 /// The key of a group, as `sunder quorum init --key` names it.
 const USUAL_KEY: &str = "rsa-2048";
 pub(crate) const POLYNOMIAL_KEY: &str = "rsa-2048-polynomial";
+pub(crate) const ED25519_KEY: &str = "ed25519";
+
+/// The kind of key of clusters that do not name another one.
+pub(crate) fn usual_key() -> String {
+    env::var("SUNDER_QUORUM_KEY").unwrap_or_else(|_| USUAL_KEY.into())
+}
 
 /// The groups.
 pub(crate) const FIRST: [usize; 4] = [1, 2, 3, 4];
@@ -54,6 +60,8 @@ pub(crate) struct Cluster {
     pub(crate) network: EmulatedNetwork,
     pub(crate) runtime: Runtime,
     place: TempDir,
+    /// The group's public key.
+    public: Option<AnyPublicKey>,
     /// How often each server was started.
     starts: BTreeMap<usize, usize>,
     /// The server that is stopped.
@@ -92,8 +100,7 @@ impl Cluster {
 
     /// The same, after `prepare` has changed something. `SUNDER_QUORUM_KEY` is the kind of the key.
     pub(crate) fn prepared(delay_ms: u32, prepare: impl FnOnce(&mut Self)) -> Self {
-        let key = env::var("SUNDER_QUORUM_KEY").unwrap_or_else(|_| USUAL_KEY.into());
-        Self::prepared_with_key(delay_ms, &key, prepare)
+        Self::prepared_with_key(delay_ms, &usual_key(), prepare)
     }
 
     /// The same, with a key of this kind.
@@ -110,13 +117,13 @@ impl Cluster {
         for server in 1..=SERVERS {
             set_up(ceremony, &place.path().join(format!("s{server}")), server);
         }
-        let public = RsaPublicKey::read(&ceremony.join("made/public.pem")).unwrap();
         let mut cluster = Self {
             processes: BTreeMap::new(),
-            signers: Signers::start(public, sockets),
+            signers: Signers::new(SERVERS),
             network: links::network(SERVERS, delay_ms),
             runtime: Builder::new_current_thread().enable_all().build().unwrap(),
             place,
+            public: None,
             starts: BTreeMap::new(),
             paused: None,
             environment: BTreeMap::new(),
@@ -124,7 +131,17 @@ impl Cluster {
             epoch: 1,
         };
         prepare(&mut cluster);
-        for server in 1..=SERVERS {
+        for server in FIRST {
+            cluster.start_server(server);
+        }
+        if key == ED25519_KEY {
+            cluster.take_generated_key();
+        }
+        let pem = fs::read_to_string(cluster.directory(1).join("public.pem")).unwrap();
+        let public = AnyPublicKey::from_pem(&pem).unwrap();
+        cluster.signers.start(public.clone(), sockets);
+        cluster.public = Some(public);
+        for server in SECOND {
             cluster.start_server(server);
         }
         for server in 1..=SERVERS {
@@ -134,6 +151,28 @@ impl Cluster {
         }
         cluster.settle();
         cluster
+    }
+
+    /// Waits until the first group has generated its key, and gives all servers its public key, and
+    /// the others a bundle with it.
+    fn take_generated_key(&self) {
+        self.until("the key is generated", || {
+            FIRST.iter().all(|server| self.status(*server).is_some_and(|it| it.health.ok))
+        });
+        let client = self.client(1);
+        let pem = self.runtime.block_on(client.public_key()).unwrap();
+        let bundle = self.runtime.block_on(client.bundle()).unwrap();
+        for server in 1..=SERVERS {
+            fs::write(self.directory(server).join("public.pem"), &pem).unwrap();
+        }
+        for server in SECOND {
+            fs::write(self.directory(server).join("group.bundle"), &bundle).unwrap();
+        }
+    }
+
+    /// The usual encoding of the group's signatures.
+    pub(crate) fn encoding(&self) -> ApiEncoding {
+        encoding_of(self.public.as_ref().expect("the key is known"))
     }
 
     /// A server's directory.
@@ -250,7 +289,7 @@ impl Cluster {
         self.check_epochs();
         for &server in &self.group {
             let client = self.client(server);
-            let signing = client.sign(REGISTERED.as_bytes().into(), ApiEncoding::default());
+            let signing = client.sign(REGISTERED.as_bytes().into(), self.encoding());
             let signature = self.runtime.block_on(signing);
             let signature = signature.unwrap_or_else(|error| panic!("{error}{}", self.logs()));
             assert!(self.openssl_accepts(REGISTERED.as_bytes(), &signature));
@@ -332,13 +371,16 @@ impl Cluster {
     fn openssl_accepts(&self, message: &[u8], signature: &[u8]) -> bool {
         fs::write(self.place.path().join("message"), message).unwrap();
         fs::write(self.place.path().join("signature"), signature).unwrap();
-        let output = Command::new("openssl")
-            .args(["dgst", "-sha256", "-verify", "s1/public.pem", "-signature", "signature"])
-            .arg("message")
-            .current_dir(self.place.path())
-            .output()
-            .unwrap();
-        output.stdout == b"Verified OK\n"
+        let mut openssl = Command::new("openssl");
+        match self.public {
+            Some(AnyPublicKey::Ed25519(_)) => openssl
+                .args(["pkeyutl", "-verify", "-pubin", "-inkey", "s1/public.pem", "-rawin"])
+                .args(["-in", "message", "-sigfile", "signature"]),
+            _ => openssl
+                .args(["dgst", "-sha256", "-verify", "s1/public.pem", "-signature", "signature"])
+                .arg("message"),
+        };
+        openssl.current_dir(self.place.path()).output().unwrap().status.success()
     }
 
     /// The logs of all servers, and what they tell of themselves.
@@ -381,7 +423,11 @@ fn ceremony(key: &str) -> PathBuf {
             fs::write(place.path().join(name.replace("key", "server")), server).unwrap();
         }
         fs::write(place.path().join("nodes.toml"), nodes(place.path(), &FIRST)).unwrap();
-        run(&["init", "--nodes", "nodes.toml", "--out", "made", "--key", key]);
+        if key == ED25519_KEY {
+            run(&["init", "--nodes", "nodes.toml", "--bundle", "founding.bundle", "--key", key]);
+        } else {
+            run(&["init", "--nodes", "nodes.toml", "--out", "made", "--key", key]);
+        }
         place
     });
     place.path().to_owned()
@@ -408,18 +454,30 @@ fn set_up(ceremony: &Path, directory: &Path, server: usize) {
     fs::create_dir(directory).unwrap();
     let copy = |from: String, to: &str| fs::copy(ceremony.join(from), directory.join(to)).unwrap();
     copy(format!("{server}.key"), "identity.key");
-    copy("made/public.pem".into(), "public.pem");
     write_secret(&directory.join("master.key"), &"0f".repeat(32));
-    let share = if FIRST.contains(&server) {
-        copy(format!("made/server-{server}.share"), "share");
-        "share = \"share\"\n"
-    } else {
-        ""
+    let from_ceremony = match (FIRST.contains(&server), ceremony.join("founding.bundle").exists()) {
+        (true, true) => {
+            copy("founding.bundle".into(), "group.bundle");
+            "bundle = \"group.bundle\"\n"
+        }
+        // It is there when the key is generated.
+        (false, true) => "bundle = \"group.bundle\"\n",
+        (is_first, false) => {
+            copy("made/public.pem".into(), "public.pem");
+            if is_first {
+                copy(format!("made/server-{server}.share"), "share");
+            }
+            if is_first {
+                "public_key = \"public.pem\"\nshare = \"share\"\n"
+            } else {
+                "public_key = \"public.pem\"\n"
+            }
+        }
     };
     let peers = nodes(ceremony, &FIRST).replace("[[server]]", "[[peer]]");
     let config = format!(
-        "identity = \"identity.key\"\npublic_key = \"public.pem\"\nmaster_key = \"master.key\"\n\
-         {share}store = \"store\"\nlisten = [\"{}:{PORT}\"]\nsocket = \"api\"\n\
+        "identity = \"identity.key\"\nmaster_key = \"master.key\"\n{from_ceremony}\
+         store = \"store\"\nlisten = [\"{}:{PORT}\"]\nsocket = \"api\"\n\
          need_delay_s = 2\ngrace_delay_s = 5\n[[rule]]\nprefix = \"{RULE}\"\n{peers}",
         address(server)
     );

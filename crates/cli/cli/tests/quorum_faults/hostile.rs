@@ -19,7 +19,7 @@ use rustix::process::nice;
 use tokio::runtime::Builder;
 use tokio::time::timeout;
 
-use crate::cluster::{Cluster, PORT};
+use crate::cluster::{Cluster, ED25519_KEY, POLYNOMIAL_KEY, PORT, usual_key};
 use crate::links::address;
 use crate::signers::{REGISTERED, RULE};
 
@@ -95,13 +95,22 @@ fn zeros(len: usize) -> Bytes {
     Bytes::from_static(&ZEROS[..len])
 }
 
-/// A request for all partial signatures that a server can give.
+/// A request for all partial signatures that a server can give; with an RSA key that is shared by a
+/// polynomial, for its part with a proof; with an Ed25519 key, for commitments.
 fn request(number: u64, message: String) -> (LinkTopic, LinkLane, Bytes) {
-    let (encoding, message) = (RsaEncoding::Pkcs1, message.into_bytes().into());
-    let query = PartialSignQuery { epoch: 1, signers: None, encoding, message };
-    let mut bytes = vec![1];
-    bytes.extend(number.to_be_bytes());
-    bytes.extend(query.to_bytes());
+    let epoch = 1_u64;
+    let (kind, query) = match &usual_key()[..] {
+        ED25519_KEY => (7, epoch.to_be_bytes().to_vec()),
+        POLYNOMIAL_KEY => {
+            // With a proof, PKCS #1 v1.5.
+            (1, [&epoch.to_be_bytes()[..], &[1, 1], message.as_bytes()].concat())
+        }
+        _ => {
+            let (encoding, message) = (RsaEncoding::Pkcs1, message.into_bytes().into());
+            (1, PartialSignQuery { epoch, signers: None, encoding, message }.to_bytes())
+        }
+    };
+    let bytes = [&[kind][..], &number.to_be_bytes(), &query].concat();
     (LinkTopic::Signing, LinkLane::Urgent, bytes.into())
 }
 

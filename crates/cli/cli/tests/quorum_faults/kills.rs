@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use quorum::api::QuorumApiError;
 
-use crate::cluster::{Cluster, FIRST, POLYNOMIAL_KEY, SECOND, SERVERS};
+use crate::cluster::{Cluster, ED25519_KEY, FIRST, POLYNOMIAL_KEY, SECOND, SERVERS};
 use crate::refreshes::{MAX_PAUSE, Outcome, Step, Worst};
 
 /// The delay of each link: steps take long enough to be seen.
@@ -25,6 +25,10 @@ pub(crate) fn servers_killed_in_a_refresh_lose_nothing() {
 
 pub(crate) fn servers_with_a_polynomial_key_killed_in_a_refresh_lose_nothing() {
     lose_nothing(Cluster::with_key(DELAY_MS, POLYNOMIAL_KEY));
+}
+
+pub(crate) fn servers_with_an_ed25519_key_killed_in_a_refresh_lose_nothing() {
+    lose_nothing(Cluster::with_key(DELAY_MS, ED25519_KEY));
 }
 
 fn lose_nothing(mut cluster: Cluster) {

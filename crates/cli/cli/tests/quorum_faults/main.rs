@@ -4,8 +4,8 @@
 //!
 //! `make test` runs a few faults of each kind. All of them, with a table:
 //! `cargo test --package sunder-cli --test quorum_faults -- --ignored --nocapture`;
-//! `SUNDER_QUORUM_ROUNDS=N` runs the kills N times. `SUNDER_QUORUM_KEY=rsa-2048-polynomial` runs
-//! all with a key that is shared by a polynomial.
+//! `SUNDER_QUORUM_ROUNDS=N` runs the kills N times. `SUNDER_QUORUM_KEY=rsa-2048-polynomial`, or
+//! `ed25519`, runs all with a key that is shared by a polynomial.
 
 mod clocks;
 mod cluster;
@@ -43,6 +43,7 @@ fn main() -> ExitCode {
     let mut tests = tests![
         kills::servers_killed_in_a_refresh_lose_nothing,
         kills::servers_with_a_polynomial_key_killed_in_a_refresh_lose_nothing,
+        kills::servers_with_an_ed25519_key_killed_in_a_refresh_lose_nothing,
         partitions::halves_of_a_group_sign_and_the_refresh_ends_when_they_meet,
         pauses::a_server_that_was_stopped_goes_on,
         disks::a_full_disk_loses_nothing,

@@ -3,7 +3,6 @@
 use std::time::{Duration, Instant};
 
 use lab::LinkDirection;
-use quorum::api::ApiEncoding;
 
 use crate::cluster::Cluster;
 use crate::links::{self, Cut};
@@ -70,7 +69,7 @@ fn halves(cluster: &mut Cluster) -> Outcome {
     sign_for(cluster, CUT, 20);
     for &server in &group {
         let client = cluster.client(server);
-        let signing = client.sign(b"release of a half".as_slice().into(), ApiEncoding::default());
+        let signing = client.sign(b"release of a half".as_slice().into(), cluster.encoding());
         cluster.runtime.block_on(signing).unwrap_or_else(|error| panic!("{server}: {error}"));
         let status = cluster.status(server).unwrap();
         assert_eq!(status.health.epoch, Some(cluster.epoch));

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use keys::RsaPublicKey;
+use keys::AnyPublicKey;
 use quorum::api::{ApiEncoding, QuorumApiClient, QuorumApiError};
 use tokio::runtime::Builder;
 use tokio::time::timeout;
@@ -16,7 +16,9 @@ use tokio::time::timeout;
 pub(crate) const RULE: &str = "release ";
 
 /// The message that is registered at each server.
-pub(crate) const REGISTERED: &str = "a message that is registered";
+///
+/// It has no length that an Ed25519 key refuses, because it is one of digests.
+pub(crate) const REGISTERED: &str = "a message that was registered";
 
 /// The pause between two messages of a user.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -32,7 +34,7 @@ pub(crate) struct Signers {
 
 struct Shared {
     stops: AtomicBool,
-    public: RsaPublicKey,
+    public: OnceLock<AnyPublicKey>,
     /// For each server how often a fault has begun or ended: odd while there is one.
     faults: Vec<AtomicU32>,
     record: Mutex<Record>,
@@ -50,9 +52,9 @@ struct Record {
 }
 
 impl Signers {
-    /// Starts a user at each socket, of the servers from 1. A server may fail until
+    /// The users of this many servers, none of whom asks for anything yet. A server may fail until
     /// [`Self::end_faults`].
-    pub(crate) fn start(public: RsaPublicKey, sockets: Vec<PathBuf>) -> Self {
+    pub(crate) fn new(servers: usize) -> Self {
         let record = Record {
             signed: 0,
             last: Instant::now(),
@@ -63,16 +65,21 @@ impl Signers {
         };
         let shared = Arc::new(Shared {
             stops: AtomicBool::new(false),
-            public,
-            faults: sockets.iter().map(|_| AtomicU32::new(1)).collect(),
+            public: OnceLock::new(),
+            faults: (0..servers).map(|_| AtomicU32::new(1)).collect(),
             record: Mutex::new(record),
         });
+        Self { shared, threads: Vec::new() }
+    }
+
+    /// Starts a user at each socket, of the servers from 1. The group has this key.
+    pub(crate) fn start(&mut self, public: AnyPublicKey, sockets: Vec<PathBuf>) {
+        self.shared.public.set(public).expect("it is started once");
         let start = |(i, socket): (usize, PathBuf)| {
-            let shared = Arc::clone(&shared);
+            let shared = Arc::clone(&self.shared);
             thread::spawn(move || shared.run(i + 1, &QuorumApiClient::new(&socket)))
         };
-        let threads = sockets.into_iter().enumerate().map(start).collect();
-        Self { shared, threads }
+        self.threads = sockets.into_iter().enumerate().map(start).collect();
     }
 
     /// From now on a server may refuse, be late, or not answer.
@@ -141,6 +148,8 @@ impl Shared {
     fn run(&self, server: usize, client: &QuorumApiClient) {
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
         let fault = &self.faults[server - 1];
+        let public = self.public.get().expect("the key is known");
+        let encoding = encoding_of(public);
         for number in 0_u64.. {
             if self.stops.load(Ordering::SeqCst) {
                 return;
@@ -151,7 +160,7 @@ impl Shared {
             };
             let before = fault.load(Ordering::SeqCst);
             let begun = Instant::now();
-            let signing = client.sign(message.clone().into_bytes().into(), ApiEncoding::Pkcs1);
+            let signing = client.sign(message.clone().into_bytes().into(), encoding);
             let answer = runtime.block_on(async { timeout(ANSWER_TIMEOUT, signing).await });
             let is_sound = before.is_multiple_of(2) && fault.load(Ordering::SeqCst) == before;
             let mut record = self.record.lock().unwrap();
@@ -160,7 +169,7 @@ impl Shared {
                 record.mistakes.push(format!("server {server}, {message}, {took:.1?}: {what}"));
             };
             match answer {
-                Ok(Ok(signature)) if self.public.verify(message.as_bytes(), &signature) => {
+                Ok(Ok(signature)) if public.verify(message.as_bytes(), &signature) => {
                     record.times.push((server, begun.elapsed()));
                     record.signed(server, message.into_bytes(), signature.to_vec());
                 }
@@ -174,6 +183,14 @@ impl Shared {
             drop(record);
             thread::sleep(PAUSE);
         }
+    }
+}
+
+/// The usual encoding of a key's signatures.
+pub(crate) fn encoding_of(public: &AnyPublicKey) -> ApiEncoding {
+    match public {
+        AnyPublicKey::Rsa(_) => ApiEncoding::Pkcs1,
+        AnyPublicKey::Ed25519(_) => ApiEncoding::Ed25519,
     }
 }
 

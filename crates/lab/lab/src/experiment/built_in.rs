@@ -1,7 +1,7 @@
 //! The built-in experiments.
 
 /// The name and the text of each.
-const ALL: [(&str, &str); 44] = [
+const ALL: [(&str, &str); 46] = [
     ("links", include_str!("../../experiments/links.toml")),
     ("capacity", include_str!("../../experiments/capacity.toml")),
     ("capacity-tcp", include_str!("../../experiments/capacity-tcp.toml")),
@@ -26,6 +26,8 @@ const ALL: [(&str, &str); 44] = [
     ("quorum-node-sign", include_str!("../../experiments/quorum-node-sign.toml")),
     ("quorum-node-refresh", include_str!("../../experiments/quorum-node-refresh.toml")),
     ("quorum-node-servers", include_str!("../../experiments/quorum-node-servers.toml")),
+    ("quorum-modes-sign", include_str!("../../experiments/quorum-modes-sign.toml")),
+    ("quorum-modes-refresh", include_str!("../../experiments/quorum-modes-refresh.toml")),
     ("sabul-libudt", include_str!("../../experiments/sabul-libudt.toml")),
     ("transport-table", include_str!("../../experiments/transport-table.toml")),
     ("transport-grid", include_str!("../../experiments/transport-grid.toml")),

@@ -23,6 +23,15 @@ pub enum EntryAdmission {
     Refused,
 }
 
+/// What a server knows of an entry before it checks it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum EntryTrust {
+    /// Nothing.
+    Unknown,
+    /// It was admitted at an earlier height, so its author has signed it.
+    Admitted,
+}
+
 /// The service's check of entries for one height, based on its state after the previous height.
 ///
 /// The check depends only on the entry and on that state, so all correct servers decide the same
@@ -35,12 +44,19 @@ pub struct EntryCheck {
     next: Option<Arc<NextSetFunction>>,
 }
 
-type CheckFunction = dyn Fn(&[u8]) -> EntryAdmission + Send + Sync;
+type CheckFunction = dyn Fn(&[u8], EntryTrust) -> EntryAdmission + Send + Sync;
 type NextSetFunction = dyn Fn(&[Bytes]) -> ServerSet + Send + Sync;
 
 impl EntryCheck {
     /// A check by this function.
     pub fn new(check: impl Fn(&[u8]) -> EntryAdmission + Send + Sync + 'static) -> Self {
+        Self { check: Arc::new(move |entry, _| check(entry)), next: None }
+    }
+
+    /// A check by this function, which need not verify again what an earlier height has verified.
+    pub(crate) fn with_trust(
+        check: impl Fn(&[u8], EntryTrust) -> EntryAdmission + Send + Sync + 'static,
+    ) -> Self {
         Self { check: Arc::new(check), next: None }
     }
 
@@ -70,7 +86,12 @@ impl EntryCheck {
 
     /// Whether an entry may be committed.
     pub fn check(&self, entry: &[u8]) -> EntryAdmission {
-        (self.check)(entry)
+        (self.check)(entry, EntryTrust::Unknown)
+    }
+
+    /// Whether an entry that was admitted at an earlier height may be committed now.
+    pub(crate) fn check_again(&self, entry: &[u8]) -> EntryAdmission {
+        (self.check)(entry, EntryTrust::Admitted)
     }
 }
 

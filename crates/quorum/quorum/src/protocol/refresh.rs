@@ -8,6 +8,7 @@
 pub(crate) mod agreement;
 pub(crate) mod complaint;
 pub(crate) mod dealing;
+pub(crate) mod dealing_turns;
 pub(crate) mod entry;
 pub(crate) mod handover;
 pub(crate) mod handover_step;

@@ -18,6 +18,7 @@ mod questions;
 mod refreshing;
 mod replicating;
 mod sign_message;
+mod sign_policy;
 mod sign_request;
 mod signing;
 mod start;
@@ -60,6 +61,7 @@ use answering::SignQueryQueue;
 use epoch::FollowedEpoch;
 use frost_signing::FrostQueries;
 use inviting::NewerEpoch;
+use key::SharesInUse;
 use output::{QuorumServerOutcome, QuorumServerTask};
 use participation::{EndedRefresh, dealer_items};
 use replicating::ServiceState;
@@ -151,6 +153,8 @@ pub struct QuorumServer {
     life: Option<LogIncarnation>,
     /// The voting key that was saved for this epoch, until it is used.
     saved_voting: Option<(Option<LogIncarnation>, VotingSecret)>,
+    /// The epochs whose shares jobs may still use.
+    wiping: Vec<(u64, SharesInUse)>,
     /// An epoch that has begun, but that this server has not entered.
     newer: Option<NewerEpoch>,
     requests: BTreeMap<u64, OwnSignRequest>,
@@ -215,6 +219,7 @@ impl QuorumServer {
             ended: None,
             life: None,
             saved_voting: None,
+            wiping: Vec::new(),
             newer: None,
             requests: BTreeMap::new(),
             postponed: Vec::new(),
@@ -434,7 +439,19 @@ impl QuorumServer {
         self.step_service(now);
         // After what may ask this server itself.
         self.answer_frost_queries(now, generator)?;
-        self.step_refresh(now, generator)
+        self.step_refresh(now, generator)?;
+        self.report_wiped();
+        Ok(())
+    }
+
+    /// Reports epochs whose shares are wiped, once this is true: after the save, and when no job on
+    /// another thread uses them any more.
+    fn report_wiped(&mut self) {
+        let wiped: Vec<u64> =
+            self.wiping.extract_if(.., |(_, shares)| shares.are_wiped()).map(|it| it.0).collect();
+        for epoch in wiped {
+            self.push(QuorumServerOutput::Event(QuorumServerEvent::Wiped { epoch }));
+        }
     }
 
     fn submit(&mut self, entry: &LogEntry) {

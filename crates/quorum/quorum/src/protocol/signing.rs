@@ -5,6 +5,8 @@
 
 mod answer;
 mod evidence;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
 mod health;
 mod part;
 mod partial;

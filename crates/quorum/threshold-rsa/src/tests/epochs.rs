@@ -133,8 +133,8 @@ fn groups_of_31_with_2048_bits_hand_over_and_sign() {
 
 #[test]
 fn lengths_of_entries_are_as_specified() {
-    for (faulty, len) in [(1, 3519), (3, 14_773)] {
-        let group = first_group(&large_key(), faulty, faulty);
+    for (faulty, largest, len) in [(1, 1, 3519), (3, 3, 14_773), (1, 10, 3944), (3, 10, 16_306)] {
+        let group = first_group(&large_key(), faulty, largest);
         let sharing = group.sharing().clone();
         let terms = HandoverTerms::<ThresholdRsaScheme> {
             run: [0; 32],

@@ -55,6 +55,17 @@ fn pass_value(
     Zeroizing::new(value.to_vec())
 }
 
+/// A receiver with a new seed. A function of its own, so that the stack on which the seed was moved
+/// is overwritten by what its caller does next.
+#[inline(never)]
+fn receiver(
+    terms: &HandoverTerms<ThresholdRsaScheme>,
+    server: ParticipantId,
+    seed: &mut dyn FnMut() -> Zeroizing<[u8; 32]>,
+) -> HandoverReceiver<ThresholdRsaScheme> {
+    HandoverReceiver::new(terms, server, &seed()).unwrap()
+}
+
 #[test]
 fn a_cancelled_run_is_wiped_from_memory() {
     let mut generator = RandomGenerator::system();
@@ -77,7 +88,7 @@ fn a_cancelled_run_is_wiped_from_memory() {
         dealers.push((*server, HandoverDealer::new(&terms, *server, Some(share), &seed).unwrap()));
     }
     for server in terms.new.participants() {
-        receivers.push((server, HandoverReceiver::new(&terms, server, &seed()).unwrap()));
+        receivers.push((server, receiver(&terms, server, &mut seed)));
     }
     // Until the shares are computed, and one server has part of what it repairs.
     for _ in 0..3 {

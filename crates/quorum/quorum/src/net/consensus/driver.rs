@@ -1,6 +1,6 @@
 //! The thread of the log, which connects the engine with the links and the disk.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::future::pending;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -42,8 +42,8 @@ pub(super) struct ConsensusDriver {
     runtime: Runtime,
     start: Instant,
     applied: Height,
-    /// The servers with a link.
-    linked_servers: BTreeSet<ValidatorAddress>,
+    /// The servers with a link. To compute a key from an address takes as long as a signature.
+    linked_servers: BTreeMap<ValidatorAddress, IdentityPublicKey>,
     /// Records on which no message depends yet.
     unwritten: Vec<Vec<u8>>,
     refusals: LogRateLimiter,
@@ -86,7 +86,7 @@ impl ConsensusDriver {
             runtime: Builder::new_current_thread().enable_time().build()?,
             start: Instant::now(),
             applied: Height(0),
-            linked_servers: BTreeSet::new(),
+            linked_servers: BTreeMap::new(),
             unwritten: Vec::new(),
             refusals: LogRateLimiter::default(),
             equivocations: 0,
@@ -108,7 +108,7 @@ impl ConsensusDriver {
             }
         }
         // The next log must know these links. The messages that wait here were for this log.
-        self.inbox.replay_link_up(self.linked_servers.iter().filter_map(ValidatorAddress::key));
+        self.inbox.replay_link_up(self.linked_servers.values().copied());
         self.inbox
     }
 
@@ -168,7 +168,7 @@ impl ConsensusDriver {
             let mut engine = ConsensusEngine::open(signer, &opening, (&set, key), check, now)?;
             let votes = engine.votes();
             info!(%height, records = count, votes, "agreement log opened");
-            for &server in &self.linked_servers {
+            for &server in self.linked_servers.keys() {
                 engine.handle_link_up(server);
             }
             self.engine = Some(engine);
@@ -226,7 +226,7 @@ impl ConsensusDriver {
         match inbound {
             LinkEvent::Up(key) => {
                 let server = ValidatorAddress::of(&key);
-                self.linked_servers.insert(server);
+                self.linked_servers.insert(server, key);
                 if let Some(engine) = &mut self.engine {
                     engine.handle_link_up(server);
                 }
@@ -264,7 +264,7 @@ impl ConsensusDriver {
                     ConsensusOutput::Broadcast(message) => {
                         self.write_before(&message)?;
                         let bytes = Bytes::from(message.to_bytes());
-                        for server in &self.linked_servers {
+                        for server in self.linked_servers.keys() {
                             self.send(*server, bytes.clone());
                         }
                     }
@@ -311,8 +311,9 @@ impl ConsensusDriver {
     }
 
     fn send(&self, server: ValidatorAddress, bytes: Bytes) {
-        let Some(key) = server.key() else { return };
-        if let Err(error) = self.links.send(&key, LinkTopic::Log, LinkLane::Urgent, bytes) {
+        // A server without a link will ask for what it has missed.
+        let Some(key) = self.linked_servers.get(&server) else { return };
+        if let Err(error) = self.links.send(key, LinkTopic::Log, LinkLane::Urgent, bytes) {
             // The receiver will ask for what it has missed.
             debug!(server = %key, %error, "not sent");
         }

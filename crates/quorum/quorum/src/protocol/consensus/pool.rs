@@ -73,16 +73,22 @@ impl EntryPool {
     pub(crate) fn begin(&mut self, check: EntryCheck, now: Duration) {
         self.check = check;
         let mut slots = BTreeSet::new();
-        self.waiting.retain_mut(|waiting| match self.check.check(&waiting.entry) {
-            EntryAdmission::Admitted(slot) => {
-                waiting.slot = Some(slot);
-                slots.insert(slot)
+        self.waiting.retain_mut(|waiting| {
+            let admission = match waiting.slot {
+                Some(_) => self.check.check_again(&waiting.entry),
+                None => self.check.check(&waiting.entry),
+            };
+            match admission {
+                EntryAdmission::Admitted(slot) => {
+                    waiting.slot = Some(slot);
+                    slots.insert(slot)
+                }
+                EntryAdmission::Later => {
+                    waiting.slot = None;
+                    waiting.since + MAX_WAIT > now
+                }
+                EntryAdmission::Refused => false,
             }
-            EntryAdmission::Later => {
-                waiting.slot = None;
-                waiting.since + MAX_WAIT > now
-            }
-            EntryAdmission::Refused => false,
         });
         self.count();
     }

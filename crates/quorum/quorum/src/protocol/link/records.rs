@@ -54,8 +54,10 @@ pub(crate) struct QuorumLink {
     received: VecDeque<LaneMessage>,
     /// The start of an incomplete record.
     partial: Vec<u8>,
-    /// A chunk. It is wiped after use, and its buffer is never reallocated.
+    /// A received chunk, and one that is sent. Each is wiped after use, and its buffer is never
+    /// reallocated.
     plaintext: Zeroizing<Vec<u8>>,
+    outgoing_chunk: Zeroizing<Vec<u8>>,
     heard: Duration,
     next_ping: Duration,
     next_rekey: Duration,
@@ -75,6 +77,7 @@ impl QuorumLink {
             received: VecDeque::new(),
             partial: Vec::new(),
             plaintext: Zeroizing::new(vec![0; MAX_RECORD_LEN]),
+            outgoing_chunk: Zeroizing::new(Vec::with_capacity(MAX_RECORD_LEN)),
             heard: now,
             next_ping: now,
             next_rekey: now + REKEY_INTERVAL,
@@ -161,18 +164,15 @@ impl QuorumLink {
 
     /// Appends the next record to the bytes for the connection. Returns whether there was one.
     pub(crate) fn poll_transmit(&mut self, bytes: &mut Vec<u8>) -> bool {
-        let Some(rekey) = self.outgoing.poll_chunk(&mut self.plaintext) else {
-            self.plaintext.resize(MAX_RECORD_LEN, 0);
-            return false;
-        };
-        let (begin, len) = (bytes.len() + 2, self.plaintext.len() + TAG_LEN);
+        let chunk = &mut self.outgoing_chunk;
+        let Some(rekey) = self.outgoing.poll_chunk(chunk) else { return false };
+        let (begin, len) = (bytes.len() + 2, chunk.len() + TAG_LEN);
         // At most MAX_RECORD_LEN, which is less than 2^16.
         bytes.extend(u16::try_from(len).unwrap_or(u16::MAX).to_be_bytes());
         bytes.resize(begin + len, 0);
-        let written = self.session.noise.write_message(&self.plaintext, &mut bytes[begin..]);
+        let written = self.session.noise.write_message(chunk, &mut bytes[begin..]);
         debug_assert_eq!(written, Ok(len));
-        self.plaintext.as_mut_slice().zeroize();
-        self.plaintext.resize(MAX_RECORD_LEN, 0);
+        chunk.as_mut_slice().zeroize();
         if rekey {
             self.session.noise.rekey_outgoing();
         }

@@ -7,19 +7,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use handover::{
-    HandoverAgreement, HandoverDealer, HandoverEntry, HandoverEntryKind, HandoverReceiver,
-    ParticipantSet,
+    HandoverAgreement, HandoverDealer, HandoverEntry, HandoverEntryBody, HandoverEntryKind,
+    HandoverReceiver, ParticipantId, ParticipantSet,
 };
 use keys::IdentitySecretKey;
 use random::{RandomError, RandomGenerator, wipe_stack};
 use zeroize::Zeroizing;
 
-use super::agreement::{RefreshAgreement, RunScheme};
+use super::agreement::{RefreshAgreement, RefreshRun, RunScheme};
+use super::dealing_turns::{self, DealingState, DealingTurns};
 use super::entry::{LogEntry, LogEntryBody, RefreshRole};
 use super::handover_step::EncodedHandoverStep;
 use super::manifest::DealingRound;
 use super::message::{CommonValue, RefreshMessage};
-use super::output::{RefreshOutput, RunItemName};
+use super::output::{RefreshDelays, RefreshOutput, RunItemName};
 use super::retries::RetrySchedule;
 use crate::protocol::combination::ServerIndex;
 use crate::protocol::key_sharing::KeySigner;
@@ -29,6 +30,9 @@ use crate::protocol::wire::{MalformedEncoding, Sha256Digest};
 
 /// The length in bytes of the seed of a dealer or a receiver.
 const SEED_LEN: usize = 32;
+
+/// How long a new server waits for rows of f+1 dealings before it says that it holds fewer.
+const MAX_HOLD_DELAY: Duration = Duration::from_millis(500);
 
 /// The item with a dealer's seed.
 const SEED: RunItemName = RunItemName::Seed(DealingRound::DESIGNATED);
@@ -44,6 +48,15 @@ pub(crate) struct HandoverServer<S: RunScheme> {
     /// On the heap, so that no copy remains where it is moved.
     saved_seed: Option<Zeroizing<Vec<u8>>>,
     dealer: Option<HandoverDealer<S>>,
+    turns: DealingTurns,
+    /// When its turn to deal comes.
+    deals_at: Option<Duration>,
+    /// Its dealing. It stays the same when other new servers register, because it is large.
+    deal: Option<(Sha256Digest, LogEntry)>,
+    /// Since when it has rows that it does not say it holds, because they are too few for a choice,
+    /// and until when.
+    few_rows_since: Option<Duration>,
+    holds_at: Option<Duration>,
     /// Its index in the new group.
     receiver_index: Option<ServerIndex>,
     receiver: Option<RunReceiver<S>>,
@@ -51,8 +64,10 @@ pub(crate) struct HandoverServer<S: RunScheme> {
     seen: Option<Arc<HandoverAgreement<S>>>,
     /// The entries that it wants committed, by their digests.
     wanted_entries: BTreeMap<Sha256Digest, LogEntry>,
-    /// The common values that it lacks: the dealer, and a server that has it.
-    wanted_values: Vec<(ServerIndex, ServerIndex)>,
+    /// The common values that it lacks: the dealer, and a server that has it. It asks f'+1 servers
+    /// at a time, which the number counts.
+    wanted_values: Vec<(ServerIndex, ServerIndex, u32)>,
+    resend: Duration,
     retries: RetrySchedule<HandoverRetry>,
     outputs: Vec<(RefreshRole, RefreshOutput)>,
 }
@@ -124,7 +139,7 @@ impl<S: RunScheme> HandoverServer<S> {
     pub(crate) fn new(
         identity: Arc<IdentitySecretKey>,
         agreement: &RefreshAgreement,
-        resend: Duration,
+        delays: &RefreshDelays,
         (dealer, receiver): (&SavedItems, &SavedItems),
     ) -> Result<Self, MalformedEncoding> {
         let run = agreement.run().expect("a run is open");
@@ -137,12 +152,18 @@ impl<S: RunScheme> HandoverServer<S> {
             dealer_index: agreement.epoch().group.index_of(&own),
             saved_seed: None,
             dealer: None,
+            turns: DealingTurns::new(delays.need),
+            deals_at: None,
+            deal: None,
+            few_rows_since: None,
+            holds_at: None,
             receiver_index,
             receiver: None,
             seen: None,
             wanted_entries: BTreeMap::new(),
             wanted_values: Vec::new(),
-            retries: RetrySchedule::new(resend),
+            resend: delays.resend,
+            retries: RetrySchedule::new(delays.resend),
             outputs: Vec::new(),
         };
         if let Some(seed) = dealer.get(&SEED) {
@@ -225,27 +246,72 @@ impl<S: RunScheme> HandoverServer<S> {
     }
 
     /// Computes what the server wants in a state of the log.
-    fn want(&mut self, context: &HandoverContext<'_>, handover: &HandoverAgreement<S>) {
-        let mut steps: Vec<(ServerIndex, HandoverEntry<S>)> = Vec::new();
-        if let (Some(dealer), Some(index)) = (&self.dealer, self.dealer_index) {
-            steps.extend(dealer.wanted_entry(handover).map(|step| (index, step)));
-        }
+    fn want(
+        &mut self,
+        now: Duration,
+        context: &HandoverContext<'_>,
+        handover: &HandoverAgreement<S>,
+    ) {
         self.wanted_values.clear();
+        let mut before = std::mem::take(&mut self.wanted_entries);
         if let (Some(own), Some(index)) = (&self.receiver, self.receiver_index) {
-            steps.extend(own.receiver.wanted_entries(handover).into_iter().map(|it| (index, it)));
             for (dealer, holders) in own.receiver.wanted_values(handover) {
-                let holders =
-                    holders.iter().map(|it| (ServerIndex::of(dealer), ServerIndex::of(it)));
-                self.wanted_values.extend(holders);
+                let dealer = ServerIndex::of(dealer);
+                let at_once = handover.terms().new.signer_count();
+                let values = in_turn(index, holders).enumerate().map(|(place, holder)| {
+                    let turn = u32::try_from(place / at_once).expect("there are 255 servers");
+                    (dealer, ServerIndex::of(holder), turn)
+                });
+                self.wanted_values.extend(values);
+            }
+            let needed = handover.terms().dealers().signer_count();
+            let is_few = |step: &HandoverEntry<S>| match &step.body {
+                HandoverEntryBody::Hold(dealers) => dealers.len() < needed,
+                _ => false,
+            };
+            let steps = own.receiver.wanted_entries(handover);
+            // A row waits for those of other dealings, so that one entry names all.
+            let has_few = steps.iter().any(is_few);
+            self.few_rows_since = has_few.then(|| self.few_rows_since.unwrap_or(now));
+            let holds_at = self.few_rows_since.map(|since| since + MAX_HOLD_DELAY);
+            self.holds_at = holds_at.filter(|at| *at > now);
+            let waits = self.holds_at.is_some();
+            for step in steps.into_iter().filter(|step| !waits || !is_few(step)) {
+                let digest = Sha256Digest::of(&[&step.to_bytes()]);
+                let entry = before.remove(&digest);
+                let entry = entry.unwrap_or_else(|| self.entry(index, &step, context.time));
+                self.wanted_entries.insert(digest, entry);
             }
         }
-        let mut before = std::mem::take(&mut self.wanted_entries);
-        for (author, step) in steps {
-            let digest = Sha256Digest::of(&[&step.to_bytes()]);
-            let entry = before.remove(&digest);
-            let entry = entry.unwrap_or_else(|| self.entry(author, &step, context.time));
-            self.wanted_entries.insert(digest, entry);
+        self.want_to_deal(now, context, handover);
+    }
+
+    /// Wants its dealing committed, if it is its turn.
+    fn want_to_deal(
+        &mut self,
+        now: Duration,
+        context: &HandoverContext<'_>,
+        handover: &HandoverAgreement<S>,
+    ) {
+        self.deals_at = None;
+        let (Some(dealer), Some(index)) = (&self.dealer, self.dealer_index) else { return };
+        if !dealer.can_deal(handover) {
+            return;
         }
+        if self.deal.is_none() {
+            let (dealers, faulty) = (handover.terms().dealers(), handover.faulty_dealers());
+            let Some(own) = index.participant() else { return };
+            let place = dealing_turns::place(own, dealers, faulty, approving(context.agreement));
+            let turn = self.turns.turn(place, dealers);
+            self.deals_at = turn.filter(|turn| *turn > now);
+            if turn.is_none() || self.deals_at.is_some() {
+                return;
+            }
+            let Some(step) = dealer.wanted_entry(handover) else { return };
+            let entry = self.entry(index, &step, context.time);
+            self.deal = Some((Sha256Digest::of(&[&entry.to_bytes()]), entry));
+        }
+        self.wanted_entries.extend(self.deal.clone());
     }
 
     fn entry(&self, author: ServerIndex, step: &HandoverEntry<S>, time: UnixSeconds) -> LogEntry {
@@ -268,6 +334,7 @@ where
 
     fn end_dealer(&mut self) {
         (self.dealer, self.dealer_index, self.saved_seed) = (None, None, None);
+        self.deals_at = None;
     }
 
     fn into_signer(self: Box<Self>) -> Option<KeySigner> {
@@ -275,7 +342,7 @@ where
     }
 
     fn deadline(&self) -> Option<Duration> {
-        self.retries.deadline()
+        self.retries.deadline().into_iter().chain(self.deals_at).chain(self.holds_at).min()
     }
 
     fn poll(
@@ -289,13 +356,18 @@ where
         let Some(handover) = handover else { return Ok(Vec::new()) };
         let has_begun = self.begin_roles(context, handover, generator)?;
         let is_new = self.seen.as_ref().is_none_or(|seen| !Arc::ptr_eq(seen, handover));
+        let due = self.deals_at.into_iter().chain(self.holds_at).min();
+        let is_due = due.is_some_and(|at| at <= now);
         if has_begun || is_new {
             if let Some(own) = &mut self.receiver {
                 own.receiver.handle_log(handover);
             }
             self.save_receiver();
-            self.want(context, handover);
+            self.turns.observe(now, &dealing_state(handover));
             self.seen = Some(handover.clone());
+        }
+        if has_begun || is_new || is_due {
+            self.want(now, context, handover);
         }
         self.retries.begin_pass();
         for (digest, entry) in &self.wanted_entries {
@@ -303,8 +375,9 @@ where
                 self.outputs.push((entry.side(), RefreshOutput::Submit(entry.clone())));
             }
         }
-        for &(dealer, holder) in &self.wanted_values {
-            if self.retries.is_due(HandoverRetry::AskValue(dealer, holder), now) {
+        for &(dealer, holder, turn) in &self.wanted_values {
+            let (purpose, delay) = (HandoverRetry::AskValue(dealer, holder), turn * self.resend);
+            if self.retries.is_due_after(purpose, now, delay) {
                 let message = RefreshMessage::AskValue { run: self.run, dealer };
                 let output = RefreshOutput::Send { to: (RefreshRole::New, holder), message };
                 self.outputs.push((RefreshRole::New, output));
@@ -332,7 +405,8 @@ where
             }
             // To examine a value takes long.
             RefreshMessage::Value { run, dealer, value }
-                if *run == self.run && self.wanted_values.contains(&(*dealer, from)) =>
+                if *run == self.run
+                    && self.wanted_values.iter().any(|it| (it.0, it.1) == (*dealer, from)) =>
             {
                 let value = S::decode_value(&value.0);
                 let (Some(dealer), Some(value)) = (dealer.participant(), value) else { return };
@@ -346,6 +420,30 @@ where
             _ => {}
         }
     }
+}
+
+fn dealing_state<S: RunScheme>(handover: &HandoverAgreement<S>) -> DealingState {
+    let dealings = handover.dealings().keys();
+    DealingState {
+        new: handover.terms().new,
+        registered: handover.session_keys().len(),
+        progress: dealings.map(|dealer| 1 + handover.holders(*dealer).len()).sum(),
+    }
+}
+
+/// The dealers that have approved the open run: f+1 servers that were up when it was opened.
+fn approving(agreement: &RefreshAgreement) -> ParticipantSet {
+    let group = agreement.run().map(RefreshRun::group);
+    let approvals = agreement.approvals().iter().filter(|(_, approved)| Some(*approved) == group);
+    approvals.filter_map(|(server, _)| server.participant()).collect()
+}
+
+/// These servers in the order of their numbers, from the one after a server on: so servers that
+/// lack a row do not all ask the same ones first.
+fn in_turn(own: ServerIndex, servers: ParticipantSet) -> impl Iterator<Item = ParticipantId> {
+    let is_after = move |it: &ParticipantId| ServerIndex::of(*it) > own;
+    let (after, before): (Vec<_>, Vec<_>) = servers.iter().partition(is_after);
+    after.into_iter().chain(before)
 }
 
 /// A new seed. It is on the heap, so that no copy remains where it is moved.

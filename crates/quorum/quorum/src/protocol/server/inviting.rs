@@ -3,6 +3,7 @@
 //! height.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -25,6 +26,8 @@ pub(super) struct NewerEpoch {
     pub(super) chain: Vec<SignedGroupHeader>,
     /// The invites from servers of that epoch, by sender.
     invites: BTreeMap<[u8; 32], Sha256Digest>,
+    /// The verified starts of these invites. To verify one takes long, and most are equal.
+    verified: BTreeMap<Sha256Digest, GroupStart>,
     /// The start that f+1 of them have sent.
     invited: Option<GroupStart>,
     /// Until when this server's own log may still bring it to that epoch.
@@ -112,8 +115,13 @@ impl QuorumServer {
     /// A newer epoch than the followed one has begun.
     pub(super) fn set_newer(&mut self, now: Duration, chain: Vec<SignedGroupHeader>) {
         let wait_until = now + self.settings.timeouts.retry;
-        self.newer =
-            Some(NewerEpoch { chain, invites: BTreeMap::new(), invited: None, wait_until });
+        self.newer = Some(NewerEpoch {
+            chain,
+            invites: BTreeMap::new(),
+            verified: BTreeMap::new(),
+            invited: None,
+            wait_until,
+        });
         self.expire(now);
         self.update_peers();
         if self.life.is_some() {
@@ -128,7 +136,7 @@ impl QuorumServer {
         let (Some(newer), Some(epoch)) = (&self.newer, &mut self.epoch) else { return };
         let (number, newest) = (epoch.header.epoch, newer.header().epoch);
         (epoch.voting, self.saved_voting) = (None, None);
-        let had_shares = epoch.key.wipe();
+        let shares = epoch.key.wipe();
         self.changes.push(SavedStateChange::End { epoch: number });
         if let Some(run) = &mut epoch.run {
             self.changes.extend(run.end(newest == number + 1));
@@ -141,9 +149,8 @@ impl QuorumServer {
             epoch: number,
             newest,
         }));
-        if had_shares {
-            self.push(QuorumServerOutput::Event(QuorumServerEvent::Wiped { epoch: number }));
-        }
+        self.wiping.extend(shares.map(|shares| (number, shares)));
+        self.report_wiped();
         self.end_requests(now);
         self.end_commands();
     }
@@ -165,15 +172,22 @@ impl QuorumServer {
         if newer.invites.get(&from.to_bytes()) == Some(&identity) {
             return Ok(());
         }
-        let verified = start.verify_after_chain(&self.settings.anchor);
-        verified.map_err(|_| MalformedEncoding("an invite that the group has not signed"))?;
+        if let Entry::Vacant(place) = newer.verified.entry(identity) {
+            let verified = start.verify_after_chain(&self.settings.anchor);
+            verified.map_err(|_| MalformedEncoding("an invite that the group has not signed"))?;
+            place.insert(start);
+        }
         newer.invites.insert(from.to_bytes(), identity);
+        newer.verified.retain(|it, _| newer.invites.values().any(|invite| invite == it));
         let is_equal = |member: &&QuorumMember| {
             newer.invites.get(&member.identity.to_bytes()) == Some(&identity)
         };
+        let start = &newer.verified[&identity];
+        let group = &start.header().group;
         let equal = group.members().iter().filter(is_equal).count();
         if equal >= group.size().signer_count() {
-            newer.invited = Some(start);
+            // Its signatures are verified. Those of the last invite need not be.
+            newer.invited = Some(start.clone());
         }
         Ok(())
     }

@@ -1,7 +1,8 @@
 //! The key of an epoch at a server: what is public, and its shares, of the kind that the key has.
 
+use std::any::Any;
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use rsa_arithmetic::key::GroupPublicKey;
@@ -127,12 +128,19 @@ impl EpochKey {
         }
     }
 
-    /// Wipes the shares, and the nonces. Returns whether there were any.
-    pub(super) fn wipe(&mut self) -> bool {
+    /// Wipes the shares, and the nonces. Returns the shares, if there were any, as far as jobs on
+    /// other threads still use them.
+    pub(super) fn wipe(&mut self) -> Option<SharesInUse> {
         self.end_recovery();
         match self {
-            Self::Combinatorial(key) => key.shares.take().is_some(),
-            Self::Polynomial(key) => key.signer.take().is_some(),
+            Self::Combinatorial(key) => {
+                let HeldShares { raw, signing } = key.shares.take()?;
+                Some(SharesInUse(vec![weak(&raw), weak(&signing)]))
+            }
+            Self::Polynomial(key) => match key.signer.take()? {
+                KeySigner::Ed25519(_) => Some(SharesInUse(Vec::new())),
+                KeySigner::Rsa(share) => Some(SharesInUse(vec![weak(&share)])),
+            },
         }
     }
 
@@ -188,6 +196,22 @@ impl EpochKey {
             _ => None,
         }
     }
+}
+
+/// The shares of an epoch that has ended, as far as jobs on other threads still use them. They are
+/// wiped when the last of these jobs has ended.
+pub(super) struct SharesInUse(Vec<Weak<dyn Any + Send + Sync>>);
+
+impl SharesInUse {
+    /// Whether all are wiped.
+    pub(super) fn are_wiped(&self) -> bool {
+        self.0.iter().all(|shares| shares.strong_count() == 0)
+    }
+}
+
+fn weak<T: Any + Send + Sync>(shares: &Arc<T>) -> Weak<dyn Any + Send + Sync> {
+    let shares: Weak<T> = Arc::downgrade(shares);
+    shares
 }
 
 /// Unused commitments of servers to this one.

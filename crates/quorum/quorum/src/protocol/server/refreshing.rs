@@ -25,8 +25,8 @@ use crate::protocol::link::LinkTopic;
 use crate::protocol::log_types::Height;
 use crate::protocol::refresh::{
     self, HandoverContext, HandoverMachine, HandoverServer, LogEntry,
-    LogEntryEffect as BoardChange, NewServer, OldServer, RefreshAgreement, RefreshMessage,
-    RefreshRole, RefreshRun, RunItemName, RunScheme,
+    LogEntryEffect as BoardChange, NewServer, OldServer, RefreshAgreement, RefreshDelays,
+    RefreshMessage, RefreshRole, RefreshRun, RunItemName, RunScheme,
 };
 use crate::protocol::wire::MalformedEncoding;
 
@@ -205,7 +205,7 @@ impl QuorumServer {
                     Some(KeySharing::Rsa(_)) => begin_handover::<ThresholdRsaScheme>,
                     _ => begin_handover::<SchnorrScheme>,
                 };
-                let begin = |items| begin(identity, &epoch.agreement, delays.resend, items);
+                let begin = |items| begin(identity, &epoch.agreement, delays, items);
                 *server = begin((of_old, of_new)).or_else(|| begin((&nothing, &nothing)));
                 return;
             }
@@ -239,16 +239,16 @@ impl QuorumServer {
         generator: &mut RandomGenerator,
     ) -> Result<(), RandomError> {
         let Some(old) = self.epoch.take() else { return Ok(()) };
-        let FollowedEpoch { mut start, header: before, key, agreement, run, voting, .. } = *old;
+        let FollowedEpoch { mut start, header: before, mut key, agreement, run, voting, .. } = *old;
         let next = agreement.run().and_then(|run| next_key(run, &key));
         let (header, next_key, witnesses) = next.expect("a final run has an epoch and its key");
         start.chain.push(SignedGroupHeader { header, signature: Vec::new() });
         (start.refresh, start.height, start.witnesses) = (None, height, witnesses);
         self.changes.push(SavedStateChange::Start(start.clone()));
-        let had_shares = key.has_shares();
         // The old shares are wiped before the new ones are used.
+        let shares = key.wipe();
         drop(key);
-        if had_shares || voting.is_some() {
+        if shares.is_some() || voting.is_some() {
             self.changes.push(SavedStateChange::End { epoch: before.epoch });
         }
         // An earlier run that has not brought this server its shares is abandoned now.
@@ -287,10 +287,8 @@ impl QuorumServer {
         }
         self.expire(now);
         self.step_refresh(now, generator)?;
-        if had_shares {
-            // Reported once it is true, which is after the save.
-            self.push(QuorumServerOutput::Event(QuorumServerEvent::Wiped { epoch: before.epoch }));
-        }
+        self.wiping.extend(shares.map(|shares| (before.epoch, shares)));
+        self.report_wiped();
         self.end_requests(now);
         self.update_peers();
         if let Some(newer) = signed {
@@ -569,12 +567,12 @@ fn next_key(run: &RefreshRun, key: &EpochKey) -> Option<(GroupHeader, EpochKey, 
 fn begin_handover<S: RunScheme + 'static>(
     identity: &Arc<IdentitySecretKey>,
     agreement: &RefreshAgreement,
-    resend: Duration,
+    delays: &RefreshDelays,
     items: (&SavedRunItems, &SavedRunItems),
 ) -> Option<Box<dyn HandoverMachine>>
 where
     HandoverServer<S>: Send,
 {
-    let server = HandoverServer::<S>::new(identity.clone(), agreement, resend, items);
+    let server = HandoverServer::<S>::new(identity.clone(), agreement, delays, items);
     Some(Box::new(server.ok()?))
 }

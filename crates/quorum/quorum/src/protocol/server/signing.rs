@@ -14,6 +14,7 @@ use super::output::{
     SignRefusal,
 };
 use super::sign_message::{SignMessageKind, message, parse};
+use super::sign_policy::PartialSignRefusal;
 use super::sign_request::{GroupSignRequest, GroupSignRequestOutput};
 use super::{QuorumServer, epoch::FollowedEpoch};
 use crate::protocol::combination::ServerIndex;
@@ -21,9 +22,8 @@ use crate::protocol::group::GroupKeyKind;
 use crate::protocol::key_sharing::KeySharing;
 use crate::protocol::link::LinkTopic;
 use crate::protocol::log_types::Height;
-use crate::protocol::policy::{self, MessageDigest, MessageRefusal};
-use crate::protocol::replication::replica::StatementTruth;
-use crate::protocol::replication::{SERVICE_MAGIC, SignedServiceAnswer};
+use crate::protocol::policy::MessageDigest;
+use crate::protocol::replication::SignedServiceAnswer;
 use crate::protocol::signing::{
     self, PolynomialSignRequest, RoastRequest, SignRequest, SigningEncoding,
 };
@@ -44,39 +44,6 @@ const MAX_QUEUED: usize = 8 << 20;
 /// The delay of a request that the end of an epoch has interrupted. Other servers learn of the end
 /// a little later.
 const EPOCH_DELAY: Duration = Duration::from_millis(250);
-
-/// Why a server sends no partial signatures to another one.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum PartialSignRefusal {
-    #[error("a malformed request for a signature")]
-    Malformed,
-    #[error("a request for a signature of epoch {0}")]
-    Epoch(u64),
-    #[error("a request for a signature: {0}")]
-    Policy(#[from] MessageRefusal),
-    #[error("too many requests for signatures wait")]
-    Busy,
-    #[error("no shares")]
-    NoShares,
-    /// The other server is an epoch ahead or behind. This is normal for a moment.
-    #[error("the next epoch or the one before")]
-    Near,
-}
-
-impl PartialSignRefusal {
-    /// Whether a correct server may cause this.
-    pub(super) fn is_expected(&self) -> bool {
-        match self {
-            Self::Busy | Self::NoShares | Self::Near => true,
-            // A client registers a message at one server after the other, so a server may be asked
-            // for it before it has it.
-            Self::Policy(refusal) => {
-                matches!(refusal, MessageRefusal::Header | MessageRefusal::NotRegistered)
-            }
-            Self::Malformed | Self::Epoch(_) => false,
-        }
-    }
-}
 
 /// A request of a local user that starts again in the next epoch.
 pub(super) struct PostponedSignRequest {
@@ -148,10 +115,7 @@ impl QuorumServer {
         encoding: impl Into<SigningEncoding>,
     ) {
         let (message, encoding) = (message.into(), encoding.into());
-        let is_registered = self.registered.contains(&MessageDigest::of(&message));
-        let key = self.settings.anchor.kind();
-        let rules = &self.settings.rules;
-        let allowed = policy::check_signable(&message, key, rules, is_registered, self.time);
+        let allowed = self.check_users_message(&message);
         let waiting: usize = self.waiting.iter().map(|it| it.message.len()).sum();
         let is_full = self.waiting.len() >= MAX_WAITING || waiting > MAX_WAITING_BYTES;
         let refusal = match allowed {
@@ -529,16 +493,6 @@ impl QuorumServer {
         Ok(())
     }
 
-    /// Whether this server may sign a message now.
-    pub(super) fn may_sign(&self, message: &[u8]) -> Result<(), PartialSignRefusal> {
-        match self.is_known_statement(message) {
-            Some(StatementTruth::True) => Ok(()),
-            Some(StatementTruth::Unknown) => Err(PartialSignRefusal::Busy),
-            Some(StatementTruth::False) => Err(MessageRefusal::Service.into()),
-            None => Ok(self.check_policy(message)?),
-        }
-    }
-
     /// Keeps the processors busy computing answers.
     fn compute_answers(&mut self) {
         let Some(epoch) = &self.epoch else { return };
@@ -550,20 +504,6 @@ impl QuorumServer {
             let (shares, identity) = (shares.clone(), self.settings.identity.clone());
             self.job(QuorumServerTask::Answer { asker, query, shares, identity });
         }
-    }
-
-    /// Whether a message is a true statement about the replicated service, if it is one.
-    fn is_known_statement(&self, message: &[u8]) -> Option<StatementTruth> {
-        message.starts_with(&SERVICE_MAGIC).then(|| self.judge_statement(message))
-    }
-
-    fn check_policy(&self, message: &[u8]) -> Result<(), MessageRefusal> {
-        if self.is_own_header(message) {
-            return Ok(());
-        }
-        let is_registered = self.registered.contains(&MessageDigest::of(message));
-        let (key, rules) = (self.settings.anchor.kind(), &self.settings.rules);
-        policy::check_signable(message, key, rules, is_registered, self.time)
     }
 
     /// Handles a computed answer.

@@ -2,17 +2,20 @@
 //! identity key, and the evidence that it is wrong.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use encoding::{FieldReader, FieldWrite as _};
 use keys::rsa::RsaEncoding;
-use keys::{IdentityPublicKey, IdentitySecretKey};
+use keys::{IdentityPublicKey, IdentitySecretKey, RsaPublicKey};
 use threshold_rsa::{
     EncodedRsaMessage, PartialRsaSignature, ThresholdRsaShare, ThresholdRsaSharing,
 };
 
 use super::answer::{MAX_MESSAGE_LEN, read_encoding, write_encoding};
 use crate::protocol::combination::ServerIndex;
+use crate::protocol::group::GroupHeader;
+use crate::protocol::key_sharing::KeySharing;
 
 /// The prefix of the bytes that the signature of a part covers.
 const DOMAIN: &[u8] = b"sunder-quorum part of a signature v1\0";
@@ -103,10 +106,13 @@ impl SignedPart {
     }
 }
 
-/// A server's wrong part of a signature. It is a proof for anyone: by itself if the part has a
-/// proof, and otherwise with the right parts of f+1 servers, which have proofs.
+/// A server's wrong part of a signature, with the sharing of its epoch. It is a proof for anyone
+/// who has the epoch's header: by itself if the part has a proof, and otherwise with the right
+/// parts of f+1 servers, which have proofs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WrongPartEvidence {
+    /// Encoded. Servers forget it when the epoch ends.
+    sharing: Vec<u8>,
     encoding: RsaEncoding,
     message: Bytes,
     wrong: Vec<u8>,
@@ -116,26 +122,28 @@ pub struct WrongPartEvidence {
 impl WrongPartEvidence {
     /// `proven` are right parts with proofs.
     pub(super) fn new<'a>(
+        sharing: &Arc<ThresholdRsaSharing>,
         query: &PartQuery,
         wrong: &SignedPart,
         proven: impl IntoIterator<Item = (ServerIndex, &'a SignedPart)>,
     ) -> Self {
         let proven = proven.into_iter().map(|(server, part)| (server, part.bytes.clone()));
         let (encoding, message) = (query.encoding, query.message.clone());
-        Self { encoding, message, wrong: wrong.bytes.clone(), proven: proven.collect() }
+        let (sharing, wrong) = (KeySharing::Rsa(sharing.clone()).to_bytes(), wrong.bytes.clone());
+        Self { sharing, encoding, message, wrong, proven: proven.collect() }
     }
 
-    /// Whether it proves that this server of a group with this sharing is faulty. `identities` are
-    /// those of the group, in the order of the servers.
-    pub fn verify(
-        &self,
-        sharing: &ThresholdRsaSharing,
-        server: ServerIndex,
-        identities: &[IdentityPublicKey],
-    ) -> bool {
+    /// Whether it proves that this server of an epoch is faulty. The caller has verified that the
+    /// group with this key has signed the epoch's header.
+    pub fn verify(&self, public: &RsaPublicKey, epoch: &GroupHeader, server: ServerIndex) -> bool {
+        // Before anything that is costly.
+        let is_of_epoch = KeySharing::digest_of(&self.sharing) == epoch.witnesses;
+        let sharing = is_of_epoch.then(|| KeySharing::parse_rsa(public, &self.sharing)).flatten();
+        let Some(KeySharing::Rsa(sharing)) = sharing else { return false };
+        let sharing = &*sharing;
         let part = |server: ServerIndex, bytes: &[u8]| {
-            let identity = identities.get(usize::from(server.0))?;
-            let part = SignedPart::parse(bytes, identity)?.decode(sharing)?;
+            let identity = epoch.group.member(server)?.identity;
+            let part = SignedPart::parse(bytes, &identity)?.decode(sharing)?;
             Some((server.participant()?, part))
         };
         let x = EncodedRsaMessage::new(sharing.key(), &self.encoding, &self.message);
@@ -145,13 +153,14 @@ impl WrongPartEvidence {
         })
     }
 
-    /// The evidence as bytes: the encoding and the message, the wrong answer, and each other answer
-    /// after its server, all with their lengths.
+    /// The evidence as bytes: the sharing, the encoding and the message, the wrong answer, and each
+    /// other answer after its server, all with their lengths.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut signed = Vec::new();
         write_encoding(&self.encoding, &mut signed);
         signed.extend_from_slice(&self.message);
         let mut bytes = Vec::new();
+        bytes.put_counted(&self.sharing);
         bytes.put_counted(&signed);
         bytes.put_counted(&self.wrong);
         for (server, answer) in &self.proven {
@@ -164,14 +173,18 @@ impl WrongPartEvidence {
     /// Decodes the output of [`Self::to_bytes`]. The evidence is not verified.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let mut reader = FieldReader::new(bytes);
+        let sharing = reader.counted().ok()?.to_vec();
         let (encoding, message) = read_encoding(reader.counted_up_to(2 * MAX_MESSAGE_LEN).ok()?)?;
         let message = Bytes::copy_from_slice(message);
         let wrong = reader.counted().ok()?.to_vec();
         let mut proven = BTreeMap::new();
         while !reader.is_empty() {
             let server = ServerIndex(reader.u8().ok()?);
+            if proven.last_key_value().is_some_and(|(last, _)| *last >= server) {
+                return None;
+            }
             proven.insert(server, reader.counted().ok()?.to_vec());
         }
-        Some(Self { encoding, message, wrong, proven })
+        Some(Self { sharing, encoding, message, wrong, proven })
     }
 }

@@ -275,10 +275,10 @@ impl PolynomialSignRequest {
         let evidence = if self.is_signed {
             let proven = self.proven.iter().map(|(it, part)| (*it, part));
             let wrong = self.quick.get(&server);
-            wrong.map(|wrong| WrongPartEvidence::new(&self.query, wrong, proven))
+            wrong.map(|wrong| WrongPartEvidence::new(&self.sharing, &self.query, wrong, proven))
         } else {
             let wrong = self.proven.remove(&server);
-            wrong.map(|wrong| WrongPartEvidence::new(&self.query, &wrong, []))
+            wrong.map(|wrong| WrongPartEvidence::new(&self.sharing, &self.query, &wrong, []))
         };
         if let Some(evidence) = evidence {
             let evidence = SigningEvidence::RsaPolynomial(evidence);

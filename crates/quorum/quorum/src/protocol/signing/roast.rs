@@ -39,6 +39,7 @@ pub(crate) enum RoastRequestOutput {
 /// One request for a signature. It starts with the best f+1 servers. Others take the place of those
 /// that refuse, or do not answer in time.
 pub(crate) struct RoastRequest {
+    sharing: Arc<SharingCommitment>,
     coordinator: RoastCoordinator,
     message: Bytes,
     signer_count: usize,
@@ -77,13 +78,14 @@ impl RoastRequest {
         now: Duration,
         deadline: Duration,
     ) -> Self {
-        let sharing = (**sharing).clone();
         let signer_count = sharing.size().signer_count();
-        let mut coordinator = RoastCoordinator::new(sharing, message.clone(), BTreeMap::new());
+        let of_request = (**sharing).clone();
+        let mut coordinator = RoastCoordinator::new(of_request, message.clone(), BTreeMap::new());
         // It asks all servers at once. This asks them one after the other.
         while coordinator.poll_output().is_some() {}
         let hedge_delay = health.hedge_delay(now);
         let mut request = Self {
+            sharing: sharing.clone(),
             coordinator,
             message,
             signer_count,
@@ -294,7 +296,7 @@ impl RoastRequest {
                 RoastOutput::Faulty { signer, session } => {
                     let server = ServerIndex::of(signer);
                     if let Some(answer) = answer {
-                        let evidence = WrongShareEvidence::new(session, answer);
+                        let evidence = WrongShareEvidence::new(&self.sharing, session, answer);
                         let evidence = SigningEvidence::Ed25519(evidence);
                         self.event(SignRequestEvent::Faulty { server, evidence });
                     }

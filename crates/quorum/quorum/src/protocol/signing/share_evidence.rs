@@ -8,6 +8,8 @@ use schnorr::{SharingCommitment, SignatureAnswer, SigningSession};
 
 use super::answer::MAX_MESSAGE_LEN;
 use crate::protocol::combination::ServerIndex;
+use crate::protocol::group::GroupHeader;
+use crate::protocol::key_sharing::KeySharing;
 
 /// The prefix of the bytes that the signature of an answer covers.
 const DOMAIN: &[u8] = b"sunder-quorum answer to a session v1\0";
@@ -49,28 +51,34 @@ impl SignedShare {
     }
 }
 
-/// A server's wrong answer to a session, and the session. It is a proof for anyone: a correct
-/// server answers only to sessions with commitments that it has made, and then rightly.
+/// A server's wrong answer to a session, the session, and the sharing of its epoch. It is a proof
+/// for anyone who has the epoch's header: a correct server answers only to sessions with
+/// commitments that it has made, and then rightly.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WrongShareEvidence {
+    /// Encoded. Servers forget it when the epoch ends.
+    sharing: Vec<u8>,
     session: Bytes,
     share: Vec<u8>,
 }
 
 impl WrongShareEvidence {
-    pub(super) fn new(session: Bytes, share: &SignedShare) -> Self {
-        Self { session, share: share.to_bytes() }
+    pub(super) fn new(sharing: &SharingCommitment, session: Bytes, share: &SignedShare) -> Self {
+        Self { sharing: sharing.to_bytes(), session, share: share.to_bytes() }
     }
 
-    /// Whether it proves that this server of a group with this sharing is faulty.
-    pub fn verify(
-        &self,
-        sharing: &SharingCommitment,
-        server: ServerIndex,
-        identity: &IdentityPublicKey,
-    ) -> bool {
+    /// Whether it proves that this server of an epoch is faulty. The caller has verified that the
+    /// group has signed the epoch's header.
+    pub fn verify(&self, epoch: &GroupHeader, server: ServerIndex) -> bool {
+        // Before anything that is costly.
+        let is_of_epoch = KeySharing::digest_of(&self.sharing) == epoch.witnesses;
+        let sharing =
+            is_of_epoch.then(|| SharingCommitment::from_bytes(&self.sharing).ok()).flatten();
+        let (Some(sharing), Some(member)) = (&sharing, epoch.group.member(server)) else {
+            return false;
+        };
         let session = SigningSession::from_bytes(&self.session).ok();
-        let share = SignedShare::parse(&self.share, identity);
+        let share = SignedShare::parse(&self.share, &member.identity);
         let answer = share.and_then(|share| SignatureAnswer::from_bytes(share.answer()).ok());
         let parts = session.zip(answer).zip(server.participant());
         parts.is_some_and(|((session, answer), signer)| {
@@ -78,9 +86,10 @@ impl WrongShareEvidence {
         })
     }
 
-    /// The evidence as bytes: the session and the answer, each with its length.
+    /// The evidence as bytes: the sharing, the session and the answer, each with its length.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
+        bytes.put_counted(&self.sharing);
         bytes.put_counted(&self.session);
         bytes.put_counted(&self.share);
         bytes
@@ -89,10 +98,11 @@ impl WrongShareEvidence {
     /// Decodes the output of [`Self::to_bytes`]. The evidence is not verified.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let mut reader = FieldReader::new(bytes);
+        let sharing = reader.counted().ok()?.to_vec();
         let session = reader.counted_up_to(2 * MAX_MESSAGE_LEN).ok()?;
         let session = Bytes::copy_from_slice(session);
         let share = reader.counted().ok()?.to_vec();
         reader.finish().ok()?;
-        Some(Self { session, share })
+        Some(Self { sharing, session, share })
     }
 }

@@ -186,7 +186,7 @@ fn wrong_proofs_of_dealings() -> HandoverTranscript {
     wrong.constant_proof = it.ephemeral(2).prove(&context);
     it.deal_wrongly(2, wrong);
     it.deal([4]);
-    let other = it.log.dealings()[&id(4)].clone();
+    let other = (*it.log.dealings()[&id(4)]).clone();
     let mut wrong = it.dealing(3);
     (wrong.ephemeral, wrong.ephemeral_proof) = (other.ephemeral, other.ephemeral_proof);
     it.deal_wrongly(3, wrong);
@@ -203,7 +203,7 @@ fn wrong_dealing_in_a_key_generation() -> HandoverTranscript {
     let mut it = HandoverRecorder::new(None, 1, 11);
     it.receive(servers(1));
     it.deal([2]);
-    let other = it.log.dealings()[&id(2)].clone();
+    let other = (*it.log.dealings()[&id(2)]).clone();
     let mut copied = it.dealing(1);
     (copied.sharing, copied.constant_proof) = (other.sharing, other.constant_proof);
     it.deal_wrongly(1, copied);
@@ -276,7 +276,7 @@ fn early_and_repeated_entries() -> HandoverTranscript {
     assert!(it.log.is_final());
     it.submit(4, late);
     it.hold(2, [3]);
-    it.deal_wrongly(4, it.log.dealings()[&id(3)].clone());
+    it.deal_wrongly(4, (*it.log.dealings()[&id(3)]).clone());
     assert!(it.log.faulty_receivers().is_empty() && it.log.faulty_dealers().is_empty());
     it.into_transcript()
 }
@@ -324,7 +324,7 @@ fn unreadable_entries() -> HandoverTranscript {
     }
     it.receive(servers(1));
     it.deal([1, 3]);
-    let mut long = HandoverEntryBody::Deal(Box::new(it.log.dealings()[&id(1)].clone()));
+    let mut long = HandoverEntryBody::Deal(Box::new((*it.log.dealings()[&id(1)]).clone()));
     if let HandoverEntryBody::Deal(dealing) = &mut long {
         dealing.ciphertexts.get_mut(&id(4)).unwrap().push(0);
     }

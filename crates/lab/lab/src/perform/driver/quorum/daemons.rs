@@ -16,7 +16,7 @@ use keys::{IdentitySecretKey, storage};
 use quorum::api::{ApiEncoding, QuorumApiClient};
 use quorum::node::QuorumNodeStatus;
 use quorum::nodes::parse_nodes;
-use quorum::{QuorumShareFile, UnixSeconds, ceremony_files};
+use quorum::{QuorumBundle, QuorumShareFile, UnixSeconds, ceremony_files};
 use random::RandomGenerator;
 use rustix::process::Signal;
 use serde::Deserialize;
@@ -43,6 +43,9 @@ const SWITCH: &str = "switch";
 /// The port of links between servers.
 const PORT: u16 = 6530;
 
+/// The largest group whose key is shared by a polynomial.
+const MAX_SERVERS: u8 = 31;
+
 /// The time limit of each wait. A refresh of ten servers takes some seconds on four processors.
 const TIMEOUT: Duration = Duration::from_secs(600);
 
@@ -57,7 +60,11 @@ struct QuorumNetworkOptions {
     sunder: PathBuf,
     /// The number of servers of a group, 3f+1.
     servers: u8,
-    /// The number of bits of the modulus.
+    /// How the group shares its key.
+    #[serde(default)]
+    key: QuorumKeyMode,
+    /// The number of bits of the modulus. An Ed25519 key has none: 0.
+    #[serde(default)]
     modulus_bits: u32,
     /// The delay from one server to another, in ms.
     delay_ms: f64,
@@ -65,11 +72,40 @@ struct QuorumNetworkOptions {
     rate_mbit: f64,
 }
 
+/// How a group shares its key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum QuorumKeyMode {
+    /// An RSA key of which each subset of servers has a share.
+    #[default]
+    Rsa,
+    /// An RSA key that is shared by a polynomial.
+    RsaPolynomial,
+    /// An Ed25519 key.
+    Ed25519,
+}
+
 impl QuorumNetworkOptions {
     /// Checks them. The error is one line.
     fn check(&self) -> Result<(), String> {
-        combination(self.servers)?;
-        check_bits(self.modulus_bits)?;
+        match self.key {
+            QuorumKeyMode::Rsa => _ = combination(self.servers)?,
+            QuorumKeyMode::RsaPolynomial | QuorumKeyMode::Ed25519 => {
+                if self.servers % 3 != 1 || !(4..=MAX_SERVERS).contains(&self.servers) {
+                    return Err(format!(
+                        "servers is {}; give 4, 7, 10 and so on up to {MAX_SERVERS}",
+                        self.servers
+                    ));
+                }
+            }
+        }
+        match (self.key, self.modulus_bits) {
+            (QuorumKeyMode::Ed25519, 0) => {}
+            (QuorumKeyMode::Ed25519, bits) => {
+                return Err(format!("modulus_bits is {bits}; leave it out for an Ed25519 key"));
+            }
+            (_, bits) => check_bits(bits)?,
+        }
         self.conditions().checked().map_err(|error| error.to_string())?;
         Ok(())
     }
@@ -138,7 +174,14 @@ impl<'a> RunningServers<'a> {
         let group = usize::from(servers.site.servers);
         let all: Vec<usize> = (1..=group + joining.count).collect();
         servers.prepare(group, &all, joining.linked)?;
-        servers.run(&all)?;
+        let (first, next) = all.split_at(group);
+        servers.run(first)?;
+        if servers.site.key == QuorumKeyMode::Ed25519 && !next.is_empty() {
+            servers.wait(1, "generate the key", |status| status.health.ok)?;
+            let bundle = servers.runtime.block_on(servers.client(1).bundle()).map_err(text)?;
+            fs::write(servers.path("joining.bundle"), bundle).map_err(text)?;
+        }
+        servers.run(next)?;
         for &number in &all {
             let links = match (number <= group, joining.linked) {
                 (true, false) => group - 1,
@@ -148,7 +191,8 @@ impl<'a> RunningServers<'a> {
             };
             servers.wait(number, "be ready", |status| {
                 let up = status.links.iter().filter(|link| link.up).count();
-                up >= links && (number > group || status.header_signed)
+                let is_member = status.header_signed && status.health.ok;
+                up >= links && (number > group || is_member)
             })?;
         }
         Ok(servers)
@@ -170,25 +214,43 @@ impl<'a> RunningServers<'a> {
             numbers.iter().map(|number| table(name, number)).collect::<Result<String, String>>()
         };
         let (first, next) = all.split_at(group);
-        let key = key(self.site.modulus_bits)?;
         let members = parse_nodes(&tables("server", first)?).map_err(text)?;
         let time = UnixSeconds::from_system(SystemTime::now());
-        let files = QuorumShareFile::deal(&key, &members, time, &mut generator).map_err(text)?;
-        ceremony_files::write(self.directory.path(), &files).map_err(text)?;
-        self.write("next.toml", &tables("server", next)?)?;
+        let mode = self.site.key;
+        if mode == QuorumKeyMode::Ed25519 {
+            let bundle = QuorumBundle::founding(members, time);
+            ceremony_files::write_bundle(&self.path("founding.bundle"), &bundle).map_err(text)?;
+        } else {
+            let key = key(self.site.modulus_bits)?;
+            let files = if mode == QuorumKeyMode::RsaPolynomial {
+                QuorumShareFile::deal_polynomial(&key, &members, time, &mut generator)
+            } else {
+                QuorumShareFile::deal(&key, &members, time, &mut generator)
+            };
+            ceremony_files::write(self.directory.path(), &files.map_err(text)?).map_err(text)?;
+        }
+        // A refresh to no other servers gives the same ones new shares.
+        self.write("next.toml", &tables("server", if next.is_empty() { first } else { next })?)?;
         for number in all {
-            let address = self.address(*number)?;
-            let share = format!("share = \"server-{number}.share\"\n");
-            let more = match (*number <= group, linked) {
-                (true, false) => share,
-                (true, true) => share + &tables("peer", next)?,
+            let (address, is_first) = (self.address(*number)?, *number <= group);
+            let from_ceremony = match (mode, is_first) {
+                (QuorumKeyMode::Ed25519, true) => "bundle = \"founding.bundle\"\n".to_owned(),
+                (QuorumKeyMode::Ed25519, false) => "bundle = \"joining.bundle\"\n".to_owned(),
+                (_, true) => {
+                    format!("public_key = \"public.pem\"\nshare = \"server-{number}.share\"\n")
+                }
+                (_, false) => "public_key = \"public.pem\"\n".to_owned(),
+            };
+            let peers = match (is_first, linked) {
+                (true, false) => String::new(),
+                (true, true) => tables("peer", next)?,
                 (false, _) => tables("peer", first)?,
             };
             let config = format!(
                 "identity = \"server-{number}.key\"\nmaster_key = \"server-{number}.key\"\n\
-                 public_key = \"public.pem\"\nstore = \"server-{number}.store\"\n\
-                 listen = [\"{address}\"]\nsocket = \"server-{number}.api\"\n\
-                 need_delay_s = 300\n{more}[[rule]]\nprefix = \"a message\"\n"
+                 store = \"server-{number}.store\"\nlisten = [\"{address}\"]\n\
+                 socket = \"server-{number}.api\"\nneed_delay_s = 300\n{from_ceremony}{peers}\
+                 [[rule]]\nprefix = \"a message\"\n"
             );
             self.write(&format!("server-{number}.toml"), &config)?;
         }
@@ -298,14 +360,18 @@ impl<'a> RunningServers<'a> {
     /// Has a message signed at a server, and returns how long that took.
     fn sign(&self, number: usize, message: &str) -> Result<Duration, String> {
         let (client, message) = (self.client(number), message.to_owned());
+        let encoding = match self.site.key {
+            QuorumKeyMode::Ed25519 => ApiEncoding::Ed25519,
+            QuorumKeyMode::Rsa | QuorumKeyMode::RsaPolynomial => ApiEncoding::Pkcs1,
+        };
         let start = Instant::now();
-        let signed = self.runtime.block_on(client.sign(message.into(), ApiEncoding::Pkcs1));
+        let signed = self.runtime.block_on(client.sign(message.into(), encoding));
         let took = start.elapsed();
         signed.map_err(|error| format!("server {number}: {error}"))?;
         Ok(took)
     }
 
-    /// Approves a refresh to the servers that join.
+    /// Approves a refresh to the servers that join, or to the same ones if there are none.
     fn approve(&self, number: usize) -> Result<(), String> {
         let next = fs::read_to_string(self.path("next.toml")).map_err(text)?;
         let approved = self.runtime.block_on(self.client(number).start_refresh(next));

@@ -30,6 +30,8 @@ pub struct RefreshRun {
     /// The handover of a key that is shared by a polynomial. The session keys, proofs, choices and
     /// witnesses below are of combinatorial shares.
     pub(super) handover: Option<RunHandover>,
+    /// The new sharing by a polynomial with its digest, when the dealers are chosen.
+    pub(super) new_sharing: Option<(KeySharing, Sha256Digest)>,
     pub(super) session_keys: BTreeMap<ServerIndex, SessionPoint>,
     /// The voting keys for the new epoch.
     pub(super) voting: BTreeMap<ServerIndex, IdentityPublicKey>,
@@ -65,6 +67,7 @@ impl RefreshRun {
             id,
             header,
             handover,
+            new_sharing: None,
             session_keys: BTreeMap::new(),
             voting: BTreeMap::new(),
             proofs: BTreeMap::new(),
@@ -114,7 +117,8 @@ impl RefreshRun {
 
     /// The new sharing by a polynomial, once the new epoch has begun.
     pub(crate) fn read_new_sharing(&self) -> Option<KeySharing> {
-        self.next.as_ref().and(self.handover.as_ref()?.sharing())
+        let (sharing, _) = self.next.as_ref().and(self.new_sharing.as_ref())?;
+        Some(sharing.clone())
     }
 
     /// Whether a new server has registered its session key.
@@ -269,14 +273,18 @@ impl RefreshRun {
                 self.excluded.insert(dealer);
                 return Ok(LogEntryEffect::DealerExcluded { dealer, by: author });
             }
-            HandoverEffect::Counted | HandoverEffect::Chosen | HandoverEffect::Final => {}
+            HandoverEffect::Chosen => {
+                let sharing = handover.sharing();
+                self.new_sharing = sharing.map(|it| (it.clone(), it.digest()));
+            }
+            HandoverEffect::Counted | HandoverEffect::Final => {}
         }
         if let Some(voting) = voting {
             self.voting.insert(author, voting.key);
         }
         let has_share = step.header().kind == HandoverEntryKind::Confirm;
-        match handover.sharing().filter(|_| has_share) {
-            Some(sharing) => Ok(self.count_computed(author, sharing.digest(), time, previous)),
+        match self.new_sharing.as_ref().filter(|_| has_share) {
+            Some(&(_, digest)) => Ok(self.count_computed(author, digest, time, previous)),
             None => Ok(LogEntryEffect::Counted),
         }
     }

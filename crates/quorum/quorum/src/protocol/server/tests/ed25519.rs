@@ -6,6 +6,7 @@ use handover::{
 };
 use schnorr::SchnorrScheme;
 
+use super::handovers::{four, sign_with_liar};
 use super::world::BEGINNING;
 use super::*;
 use crate::protocol::refresh::{
@@ -65,9 +66,7 @@ fn servers_generate_a_key_and_sign() {
 /// After the first request, each further one takes one round trip with f+1 servers.
 #[test]
 fn requests_use_the_commitments_that_come_with_answers() {
-    let mut world = founders(1, 2);
-    generated(&mut world, &[1, 2, 3, 4]);
-    world.run(|_| false);
+    let mut world = four(GroupKeyKind::Ed25519, 2);
     world.sign(1, b"first");
     world.run(|_| false);
     let sent = |world: &mut World| {
@@ -249,44 +248,13 @@ fn points_of_a_step_are_decoded_after_its_author_is_authenticated() {
 /// The share of a signature from a faulty server is found wrong, and the evidence convinces others.
 #[test]
 fn a_wrong_share_is_replaced_and_proven() {
-    let mut world = founders(1, 9);
-    generated(&mut world, &[1, 2, 3, 4]);
-    world.run(|_| false);
-    let message = b"message".to_vec();
-    for number in 1..=4 {
-        world.server(number).registered(MessageDigest::of(&message));
-    }
-    let now = world.now;
-    world.server(1).sign(now, LocalRequestId(1), message.clone(), SigningEncoding::Ed25519);
-    // The server that is asked first changes its shares, and signs them.
-    let done = |world: &World| world.nodes[&1].replies.contains_key(&LocalRequestId(1));
-    let (mut liar, mut changed) = (None, Vec::new());
-    for _ in 0..10_000 {
-        for number in 1..=4 {
-            world.poll(number);
-        }
-        for link in &mut world.links {
-            let is_share = link.2 == LinkTopic::Signing && link.3[0] == 10;
-            if is_share && !changed.contains(&link.3) && *liar.get_or_insert(link.0) == link.0 {
-                let mut answer = link.3[9..link.3.len() - 64].to_vec();
-                answer[32] ^= 1;
-                let signed = [b"sunder-quorum answer to a session v1\0", &answer[..]].concat();
-                let signature = identity(link.0).sign(&signed);
-                link.3 = [&link.3[..9], &answer, &signature].concat().into();
-                changed.push(link.3.clone());
-            }
-        }
-        if let Some((from, to, topic, bytes)) = world.links.pop_front() {
-            let from = identity(from).public();
-            world.server(to).handle_message(now, &from, topic, &bytes, 0);
-        }
-        if done(&world) {
-            break;
-        }
-    }
-    let signature = world.nodes[&1].replies[&LocalRequestId(1)].clone().unwrap();
-    assert!(world.public().verify(&message, &signature));
-    let liar = liar.expect("another server was asked");
+    let mut world = four(GroupKeyKind::Ed25519, 9);
+    let liar = sign_with_liar(&mut world, b"sunder-quorum answer to a session v1\0", |bytes| {
+        let is_share = bytes[0] == 10;
+        let mut answer = is_share.then(|| bytes[9..bytes.len() - 64].to_vec())?;
+        answer[32] ^= 1;
+        Some(answer)
+    });
     let faulty = ServerIndex(liar - 1);
     let evidence = world.nodes[&1].events.iter().find_map(|event| match event {
         QuorumServerEvent::WrongAnswer { server, evidence: SigningEvidence::Ed25519(it) } => {
@@ -296,18 +264,18 @@ fn a_wrong_share_is_replaced_and_proven() {
         _ => None,
     });
     let evidence = evidence.expect("it is accused");
-    let start = world.nodes[&3].saved.start.as_ref().unwrap();
-    let sharing = schnorr::SharingCommitment::from_bytes(&start.witnesses).unwrap();
-    assert!(evidence.verify(&sharing, faulty, &identity(liar).public()));
-    assert!(!evidence.verify(&sharing, ServerIndex(0), &identity(1).public()));
+    // The epoch's header, which is public, is enough to verify it.
+    let header = world.nodes[&3].saved.start.as_ref().unwrap().header().clone();
+    assert!(evidence.verify(&header, faulty));
+    assert!(!evidence.verify(&header, ServerIndex(0)));
+    let of_other_sharing = GroupHeader { witnesses: Sha256Digest([7; 32]), ..header };
+    assert!(!evidence.verify(&of_other_sharing, faulty));
 }
 
 /// A server that says after each question that its nonces are lost is replaced, without a wait.
 #[test]
 fn a_server_that_loses_its_nonces_for_ever_is_replaced() {
-    let mut world = founders(1, 9);
-    generated(&mut world, &[1, 2, 3, 4]);
-    world.run(|_| false);
+    let mut world = four(GroupKeyKind::Ed25519, 9);
     let message = b"message".to_vec();
     for number in 1..=4 {
         world.server(number).registered(MessageDigest::of(&message));

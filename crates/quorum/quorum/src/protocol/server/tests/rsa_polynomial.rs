@@ -3,22 +3,14 @@
 use handover::{HandoverDealer, HandoverEntry, HandoverEntryBody, HandoverEntryKind};
 use threshold_rsa::{ThresholdRsaScheme, ThresholdRsaSharing};
 
-use super::ed25519::{commit, generated, run_of};
-use super::handovers::started;
+use super::ed25519::{commit, run_of};
+use super::handovers::{four, sign_with_liar};
 use super::*;
 use crate::protocol::key_sharing::{KeySharing, KeySigner};
 use crate::protocol::refresh::{
     EncodedHandoverStep, LogEntry, LogEntryBody, RefreshRole, RunScheme as _,
 };
 use crate::protocol::signing::{SigningEvidence, WrongPartEvidence};
-
-/// Four servers that have the shares of a key.
-fn four(seed: u64) -> World {
-    let mut world = started(GroupKeyKind::RsaPolynomial, 1, seed);
-    generated(&mut world, &[1, 2, 3, 4]);
-    world.run(|_| false);
-    world
-}
 
 fn sharing_of(world: &World) -> Arc<ThresholdRsaSharing> {
     let start = world.nodes[&3].saved.start.as_ref().unwrap();
@@ -32,44 +24,15 @@ fn sharing_of(world: &World) -> Arc<ThresholdRsaSharing> {
 #[test]
 fn a_wrong_part_is_replaced_and_proven() {
     for (seed, with_proof) in [(1, false), (2, true)] {
-        let mut world = four(seed);
-        let message = b"message".to_vec();
-        for number in 1..=4 {
-            world.server(number).registered(MessageDigest::of(&message));
-        }
-        let (now, encoding) = (world.now, world.server(1).own_encoding());
-        world.server(1).sign(now, LocalRequestId(0), message.clone(), encoding);
-        let done = |world: &World| world.nodes[&1].replies.contains_key(&LocalRequestId(0));
+        let mut world = four(GroupKeyKind::RsaPolynomial, seed);
         // Name and number of a part without a proof.
         let short = 32 + 64;
-        let (mut liar, mut changed) = (None, Vec::new());
-        for _ in 0..10_000 {
-            for number in 1..=4 {
-                world.poll(number);
-            }
-            for link in &mut world.links {
-                let is_answer = link.2 == LinkTopic::Signing && link.3[0] == 2;
-                let is_part = is_answer && (with_proof || link.3.len() == 9 + short + 64);
-                if is_part && !changed.contains(&link.3) && *liar.get_or_insert(link.0) == link.0 {
-                    let mut part = link.3[9..link.3.len() - 64].to_vec();
-                    part[short - 1] ^= 1;
-                    let signed = [b"sunder-quorum part of a signature v1\0", &part[..]].concat();
-                    let signature = identity(link.0).sign(&signed);
-                    link.3 = [&link.3[..9], &part, &signature].concat().into();
-                    changed.push(link.3.clone());
-                }
-            }
-            if let Some((from, to, topic, bytes)) = world.links.pop_front() {
-                let from = identity(from).public();
-                world.server(to).handle_message(now, &from, topic, &bytes, 0);
-            }
-            if done(&world) {
-                break;
-            }
-        }
-        let signature = world.nodes[&1].replies[&LocalRequestId(0)].clone().unwrap();
-        assert!(world.public().verify(&message, &signature));
-        let liar = liar.expect("another server was asked");
+        let liar = sign_with_liar(&mut world, b"sunder-quorum part of a signature v1\0", |bytes| {
+            let is_part = bytes[0] == 2 && (with_proof || bytes.len() == 9 + short + 64);
+            let mut part = is_part.then(|| bytes[9..bytes.len() - 64].to_vec())?;
+            part[short - 1] ^= 1;
+            Some(part)
+        });
         let faulty = ServerIndex(liar - 1);
         world.run(|_| false);
         let evidence = world.nodes[&1].events.iter().find_map(|event| match event {
@@ -83,13 +46,15 @@ fn a_wrong_part_is_replaced_and_proven() {
             _ => None,
         });
         let evidence = evidence.expect("it is accused");
-        let (sharing, members) = (sharing_of(&world), group(1, 1));
-        let identities: Vec<_> = members.members().iter().map(|it| it.identity).collect();
-        assert!(evidence.verify(&sharing, faulty, &identities));
-        let (other, wrong) = (ServerIndex((faulty.0 + 1) % 4), group(1, 2));
-        assert!(!evidence.verify(&sharing, other, &identities));
-        let wrong: Vec<_> = wrong.members().iter().map(|it| it.identity).collect();
-        assert!(!evidence.verify(&sharing, faulty, &wrong));
+        // The epoch's header, which is public, is enough to verify it.
+        let header = world.nodes[&3].saved.start.as_ref().unwrap().header().clone();
+        let public = world.key.group().public();
+        assert!(evidence.verify(public, &header, faulty));
+        assert!(!evidence.verify(public, &header, ServerIndex((faulty.0 + 1) % 4)));
+        let others = GroupHeader { group: group(1, 2), ..header.clone() };
+        assert!(!evidence.verify(public, &others, faulty));
+        let of_other_sharing = GroupHeader { witnesses: Sha256Digest([7; 32]), ..header };
+        assert!(!evidence.verify(public, &of_other_sharing, faulty));
         // The next request does not ask it.
         let answered = |world: &World| {
             let events = &world.nodes[&liar].events;
@@ -106,7 +71,7 @@ fn a_wrong_part_is_replaced_and_proven() {
 #[test]
 fn faulty_dealers_are_excluded_and_the_key_moves() {
     for attack in 0..3 {
-        let mut world = four(10 + attack);
+        let mut world = four(GroupKeyKind::RsaPolynomial, 10 + attack);
         world.stop(4);
         let members: Vec<Number> = (100..104).collect();
         world.join(members.clone());
@@ -163,10 +128,41 @@ fn faulty_dealers_are_excluded_and_the_key_moves() {
     }
 }
 
+/// A share is in memory as long as a part of a signature is computed with it, so it is reported as
+/// wiped only afterwards.
+#[test]
+fn a_share_is_reported_as_wiped_when_no_job_uses_it() {
+    let mut world = four(GroupKeyKind::RsaPolynomial, 30);
+    let message = b"message".to_vec();
+    world.slow = Some(2);
+    for number in 1..=4 {
+        world.server(number).registered(MessageDigest::of(&message));
+    }
+    for at in 1..=4 {
+        let (now, encoding) = (world.now, world.server(at).own_encoding());
+        world.server(at).sign(now, LocalRequestId(0), message.clone(), encoding);
+    }
+    world.run_until(|world| !world.jobs.is_empty());
+    world.refresh(&[1, 3], &group(1, 1));
+    world.run_until(|world| world.have_epoch(2, &[1, 2, 3, 4]));
+    let is_wiped = |world: &World, number: Number| {
+        let events = &world.nodes[&number].events;
+        events.iter().any(|it| matches!(it, QuorumServerEvent::Wiped { epoch: 1 }))
+    };
+    world.run_until(|world| is_wiped(world, 1));
+    assert!(!is_wiped(&world, 2));
+    world.slow = None;
+    for job in std::mem::take(&mut world.jobs) {
+        let (now, result) = (world.now, job.run(&mut world.generator).unwrap());
+        world.server(2).handle_job(now, result);
+    }
+    world.run_until(|world| is_wiped(world, 2));
+}
+
 /// Requests of other kinds of groups, and malformed ones, are refused.
 #[test]
 fn requests_of_other_kinds_of_keys_are_refused() {
-    let mut world = four(20);
+    let mut world = four(GroupKeyKind::RsaPolynomial, 20);
     let (now, from) = (world.now, identity(2).public());
     let before = world.refused_messages();
     let epoch = 1_u64.to_be_bytes();

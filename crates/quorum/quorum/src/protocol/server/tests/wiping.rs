@@ -22,11 +22,11 @@ fn a_saved_seed_of_a_dealer_is_wiped_from_memory() {
     let before = sought.search("self").unwrap();
     assert_eq!(before.found.len(), before.sought, "it is in memory");
     let items = BTreeMap::from([(RunItemName::Seed(DealingRound::DESIGNATED), seed)]);
-    let (identity, delay) = (Arc::new(identity(1)), Duration::from_secs(1));
+    let identity = Arc::new(identity(1));
     let mut server = HandoverServer::<SchnorrScheme>::new(
         identity,
         &agreement,
-        delay,
+        &DELAYS,
         (&items, &BTreeMap::new()),
     )
     .unwrap();

@@ -73,6 +73,9 @@ pub(super) struct World {
     pub(super) down: BTreeSet<(Number, Number)>,
     /// How many of 10,000 steps stop and restart a server.
     pub(super) crashes: u64,
+    /// The server whose jobs are kept here instead of being run.
+    pub(super) slow: Option<Number>,
+    pub(super) jobs: Vec<QuorumServerJob>,
     /// The messages of refreshes that begin with this byte are kept here instead of being sent.
     pub(super) intercepted: Option<u8>,
     pub(super) kept: Vec<(Number, Number, Bytes)>,
@@ -160,6 +163,8 @@ impl World {
             loss: 0,
             down: BTreeSet::new(),
             crashes: 0,
+            slow: None,
+            jobs: Vec::new(),
             intercepted: None,
             kept: Vec::new(),
         }
@@ -276,6 +281,7 @@ impl World {
                     node.saved.apply(change);
                 }
             }
+            QuorumServerOutput::Job(job) if self.slow == Some(number) => self.jobs.push(job),
             QuorumServerOutput::Job(job) => {
                 let result = job.run(&mut self.generator).unwrap();
                 server.handle_job(now, result);
@@ -318,7 +324,8 @@ impl World {
             let mut has_acted = false;
             for number in self.numbers() {
                 has_acted |= self.poll(number);
-                if self.rng.next_u64() % 10_000 < self.crashes {
+                let is_running = self.nodes[&number].server.is_some();
+                if self.rng.next_u64() % 10_000 < self.crashes && is_running {
                     self.stop(number);
                     self.start(number);
                 }

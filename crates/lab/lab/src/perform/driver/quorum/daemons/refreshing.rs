@@ -34,7 +34,11 @@ struct NodeRefreshOptions {
     /// The servers.
     site: QuorumNetworkOptions,
     /// Whether servers of both groups have links before the refresh.
+    #[serde(default)]
     linked: bool,
+    /// Whether the new group has the same servers.
+    #[serde(default)]
+    same: bool,
     /// The rank of the servers whose times are `old`, `new` and `signed`: the nth to finish, from
     /// 1, or 0 for the mean of all.
     #[serde(default)]
@@ -42,45 +46,43 @@ struct NodeRefreshOptions {
 }
 
 fn check(table: &toml::Table) -> Result<(), String> {
-    let NodeRefreshOptions { site, place, .. } = options(table)?;
+    let NodeRefreshOptions { site, place, linked, same } = options(table)?;
+    if same && linked {
+        return Err("the same servers have links; leave linked out".into());
+    }
     site.check()?;
     check_rank(place, site.servers)
 }
 
 fn add_hosts(table: &toml::Table, trial: &mut Trial) -> Result<(), String> {
-    let NodeRefreshOptions { site, .. } = options(table)?;
-    site.add_hosts(2 * usize::from(site.servers), trial);
+    let NodeRefreshOptions { site, same, .. } = options(table)?;
+    let servers = usize::from(site.servers);
+    site.add_hosts(if same { servers } else { 2 * servers }, trial);
     Ok(())
 }
 
 fn measure(network: &EmulatedNetwork, table: &toml::Table) -> Result<DriverValues, String> {
-    let NodeRefreshOptions { site, linked, place } = options(table)?;
+    let NodeRefreshOptions { site, linked, place, same } = options(table)?;
     let count = usize::from(site.servers);
-    let mut servers = RunningServers::start(site, JoiningServers { count, linked }, network)?;
+    let joining = JoiningServers { count: if same { 0 } else { count }, linked };
+    let mut servers = RunningServers::start(site, joining, network)?;
     let before = sent(&servers)?;
     let start = SystemTime::now();
     (1..=(count - 1) / 3 + 1).try_for_each(|number| servers.approve(number))?;
     let mut times = [Vec::new(), Vec::new(), Vec::new()];
-    for number in 1..=2 * count {
-        let is_old = number <= count;
-        // A new server is done when it can sign in the new epoch.
-        let events: &[&str] = if is_old {
-            &["an epoch begins"]
-        } else {
-            &["an epoch begins", "this server has its shares", "the group has signed its header"]
-        };
-        let mut at = Vec::new();
-        for event in events {
-            at.push(wait_for(&mut servers, number, event)?);
-        }
+    let total = servers.running.len();
+    for number in 1..=total {
         let after = |at: SystemTime| at.duration_since(start).unwrap_or_default().as_secs_f64();
-        match at[..] {
-            [done] => times[0].push(after(done)),
-            [begun, has_shares, signed] => {
-                times[1].push(after(begun.max(has_shares)));
-                times[2].push(after(signed));
-            }
-            _ => {}
+        let begun = wait_for(&mut servers, number, "an epoch begins")?;
+        if number <= count {
+            times[0].push(after(begun));
+        }
+        if number > count || same {
+            // A new server is done when it can sign in the new epoch.
+            let has_shares = wait_for(&mut servers, number, "this server has its shares")?;
+            times[1].push(after(begun.max(has_shares)));
+            let signed = wait_for(&mut servers, number, "the group has signed its header")?;
+            times[2].push(after(signed));
         }
     }
     let after = sent(&servers)?;
@@ -89,14 +91,14 @@ fn measure(network: &EmulatedNetwork, table: &toml::Table) -> Result<DriverValue
         pairs.map(|(after, before)| (part(after) - part(before)) as f64 / 1e3).collect()
     };
     let refresh = kb(|sent| sent.refresh);
-    servers.sign(2 * count, "a message of the new group")?;
+    servers.sign(total, "a message of the new group")?;
     let [old, new, signed] = times.map(|times| time_at_rank(times, place));
     Ok(DriverValues::Named(BTreeMap::from([
         ("old", old),
         ("new", new),
         ("signed", signed),
         ("old_kb", mean(refresh[..count].iter().copied())),
-        ("new_kb", mean(refresh[count..].iter().copied())),
+        ("new_kb", mean(refresh[total - count..].iter().copied())),
         ("log_kb", kb(|sent| sent.log).iter().sum()),
         ("signing_kb", kb(|sent| sent.signing).iter().sum()),
     ])))
