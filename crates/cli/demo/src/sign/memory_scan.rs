@@ -1,12 +1,18 @@
 //! Searches the memory of a process for secrets. A test does so, too.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
 
 /// How many bytes in a row of a secret are searched for.
 const WINDOW_LEN: usize = size_of::<u128>();
+
+/// A digest of so many bits is looked up for each position.
+const DIGEST_BITS: u32 = 24;
+
+/// A page of memory that was never written.
+const ZEROS: [u8; 4096] = [0; 4096];
 
 /// How many bytes of memory are examined at a time.
 const PIECE_LEN: usize = 1 << 20;
@@ -17,9 +23,8 @@ pub(super) struct SoughtSecrets {
     count: usize,
     /// The secret that has these bytes.
     inverted: HashMap<u128, usize>,
-    /// Whether any begin with these three bytes, a bit for each three: few positions need another
-    /// look.
-    beginnings: Vec<u64>,
+    /// A bit for each digest, set if any of these bytes have it: few positions need another look.
+    digests: Vec<u64>,
 }
 
 /// What a search has found.
@@ -35,8 +40,8 @@ pub(super) struct MemoryScan {
 impl SoughtSecrets {
     /// These secrets.
     pub(super) fn of(secrets: impl IntoIterator<Item: AsRef<[u8]>>) -> Self {
-        let beginnings = vec![0; (1 << 24) / 64];
-        let mut sought = Self { count: 0, inverted: HashMap::new(), beginnings };
+        let digests = vec![0; (1 << DIGEST_BITS) / 64];
+        let mut sought = Self { count: 0, inverted: HashMap::new(), digests };
         for secret in secrets {
             let mut bytes: Vec<u8> = secret.as_ref().iter().map(|byte| !byte).collect();
             sought.add(&bytes);
@@ -50,13 +55,12 @@ impl SoughtSecrets {
     /// Adds the windows of inverted bytes.
     fn add(&mut self, inverted: &[u8]) {
         for window in inverted.windows(WINDOW_LEN) {
+            let window = u128::from_le_bytes(window.try_into().expect("all are as long"));
             // The sign is repeated at one end: such bytes are anywhere.
-            if window.iter().collect::<HashSet<_>>().len() > WINDOW_LEN / 2 {
-                let window = inverted_window(window, 0);
-                let [a, b, c, ..] = window.to_le_bytes();
+            if distinct(window) > WINDOW_LEN / 2 {
                 self.inverted.insert(window, self.count);
-                let (word, bit) = beginning([a, b, c]);
-                self.beginnings[word] |= bit;
+                let (word, bit) = digest(window);
+                self.digests[word] |= bit;
             }
         }
     }
@@ -96,27 +100,36 @@ impl SoughtSecrets {
     }
 
     fn search_piece(&self, piece: &[u8], found: &mut BTreeSet<usize>) {
-        for window in piece.windows(WINDOW_LEN) {
-            let (word, bit) = beginning([!window[0], !window[1], !window[2]]);
-            if self.beginnings[word] & bit != 0 {
-                found.extend(self.inverted.get(&inverted_window(window, u8::MAX)));
+        let mut window = u128::MAX;
+        for page in piece.chunks(ZEROS.len()) {
+            // Much of memory is zeros. With so many, a window has nothing else.
+            let is_empty = *page == ZEROS[..page.len()];
+            let len = if is_empty { page.len().min(WINDOW_LEN) } else { page.len() };
+            for byte in &page[..len] {
+                window = window >> 8 | u128::from(!byte) << 120;
+                let (word, bit) = digest(window);
+                if self.digests[word] & bit != 0 {
+                    found.extend(self.inverted.get(&window));
+                }
             }
         }
     }
 }
 
-/// The place of the bit for windows that begin with these bytes.
-fn beginning([a, b, c]: [u8; 3]) -> (usize, u64) {
-    let number = usize::from(a) | usize::from(b) << 8 | usize::from(c) << 16;
-    (number / 64, 1 << (number % 64))
+/// How many different bytes there are.
+fn distinct(window: u128) -> usize {
+    let mut bytes = window.to_le_bytes();
+    bytes.sort_unstable();
+    1 + bytes.windows(2).filter(|pair| pair[0] != pair[1]).count()
 }
 
-fn inverted_window(window: &[u8], mask: u8) -> u128 {
-    let mut bytes = [0; WINDOW_LEN];
-    for (byte, from) in bytes.iter_mut().zip(window) {
-        *byte = from ^ mask;
-    }
-    u128::from_le_bytes(bytes)
+/// The place of the bit for these bytes.
+fn digest(window: u128) -> (usize, u64) {
+    let [low, high] = [window as u64, (window >> 64) as u64];
+    // Fibonacci hashing. The halves of a secret differ, so zeros, of which memory is full, are not
+    // looked up often.
+    let digest = (low ^ high).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - DIGEST_BITS);
+    ((digest / 64) as usize, 1 << (digest % 64))
 }
 
 /// The first addresses of the parts of memory that a process can write, and those after the last.
