@@ -55,24 +55,18 @@ fn pass_value(
     Zeroizing::new(value.to_vec())
 }
 
-/// A receiver with a new seed. A function of its own, so that the stack on which the seed was moved
-/// is overwritten by what its caller does next.
-#[inline(never)]
-fn receiver(
-    terms: &HandoverTerms<ThresholdRsaScheme>,
-    server: ParticipantId,
-    seed: &mut dyn FnMut() -> Zeroizing<[u8; 32]>,
-) -> HandoverReceiver<ThresholdRsaScheme> {
-    HandoverReceiver::new(terms, server, &seed()).unwrap()
-}
-
 #[test]
 fn a_cancelled_run_is_wiped_from_memory() {
     let mut generator = RandomGenerator::system();
-    let mut seed = || Zeroizing::new(generator.array::<32>().unwrap());
+    // On the heap from the beginning: an array that is moved leaves copies on this function's stack.
+    let mut seed = || {
+        let mut seed = Zeroizing::new(vec![0; 32]);
+        generator.fill(&mut seed).unwrap();
+        seed
+    };
     let old = first_group(&tiny_key(), 1, 1);
     let terms = HandoverTerms::<ThresholdRsaScheme> {
-        run: *seed(),
+        run: *seed().first_chunk().unwrap(),
         old: Some(old.sharing().clone()),
         new: size(1),
     };
@@ -81,14 +75,17 @@ fn a_cancelled_run_is_wiped_from_memory() {
     let mut secrets: Vec<Zeroizing<Vec<u8>>> = Vec::new();
     for (server, share) in old.shares.iter().take(2) {
         let seed = seed();
-        let polynomial = ThresholdRsaScheme::polynomial(&terms, *server, Some(share), &seed);
+        let seed = seed.first_chunk().unwrap();
+        let polynomial = ThresholdRsaScheme::polynomial(&terms, *server, Some(share), seed);
         secrets.extend(
             polynomial.unwrap().polynomial.coefficients.iter().map(SecretInteger::to_be_bytes),
         );
-        dealers.push((*server, HandoverDealer::new(&terms, *server, Some(share), &seed).unwrap()));
+        dealers.push((*server, HandoverDealer::new(&terms, *server, Some(share), seed).unwrap()));
     }
     for server in terms.new.participants() {
-        receivers.push((server, receiver(&terms, server, &mut seed)));
+        let seed = seed();
+        let seed = seed.first_chunk().unwrap();
+        receivers.push((server, HandoverReceiver::new(&terms, server, seed).unwrap()));
     }
     // Until the shares are computed, and one server has part of what it repairs.
     for _ in 0..3 {
