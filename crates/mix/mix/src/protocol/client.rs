@@ -221,9 +221,7 @@ impl MixClient {
 
     /// The connection to the proxy has ended, or could not be established.
     pub fn handle_disconnected(&mut self, _now: Duration) {
-        if self.link.is_none() {
-            self.handle_not_found();
-        }
+        self.handle_search_end();
         self.unlink();
     }
 
@@ -261,6 +259,10 @@ impl MixClient {
             ProxyToMember::Refused(ProxyRefusal::Removed) if self.has_restored() => {
                 Err(MixClientError::Removed)
             }
+            // The group may have another proxy, of which this one knows nothing.
+            ProxyToMember::Refused(
+                refusal @ (ProxyRefusal::Version | ProxyRefusal::Removed | ProxyRefusal::GroupFull),
+            ) if self.may_be_elsewhere() => Err(MixClientError::RefusedHere(refusal)),
             ProxyToMember::Refused(refusal) => Err(MixClientError::Refused(refusal)),
             ProxyToMember::JoinRequest { key, request } => {
                 self.handle_join_request(now, &key, &request);

@@ -58,7 +58,7 @@ fn pass_value(
 #[test]
 fn a_cancelled_run_is_wiped_from_memory() {
     let mut generator = RandomGenerator::system();
-    // On the heap from the beginning: an array that is moved leaves copies on this function's stack.
+    // On the heap from the beginning: an array that is moved leaves copies on the stack.
     let mut seed = || {
         let mut seed = Zeroizing::new(vec![0; 32]);
         generator.fill(&mut seed).unwrap();

@@ -120,6 +120,8 @@ impl ClientEpochs {
     pub(super) fn leave_branch(&mut self, other: &EpochAnnouncement) {
         self.left.retain(|left| other.order(left) != AnnouncementOrder::Newer);
         self.left.extend(self.newest.clone());
+        // A proxy of that branch.
+        self.found = None;
         self.forget_current();
         self.forget_past();
     }

@@ -11,38 +11,64 @@ pub(super) struct ProxySearch {
     failed: usize,
     /// Where the last attempt, which may have succeeded, leads to.
     at: Option<ProxyAddress>,
+    /// Whether a proxy with the newest announcement was there. A proxy that only greets may be
+    /// another one than the group's.
+    is_found: bool,
 }
 
 impl MixClient {
     /// Where to connect to now. [`MixClient::handle_connected`] follows and, at the end of the
     /// connection or if there is none, [`MixClient::handle_disconnected`].
     ///
-    /// The client tries these addresses in turn, until a proxy greets it: where the proxy moves,
-    /// where its configuration says, where it has found the proxy last, and where the newest
-    /// announcement says, because a first announcement does not show whether it is one of a move.
+    /// The client tries these addresses in turn, until a proxy there has the newest announcement:
+    /// where the proxy moves, where its configuration says, where it has found the proxy last, and
+    /// where the newest announcement says, because a first announcement does not show whether it is
+    /// one of a move.
     pub fn begin_connection(&mut self) -> ProxyAddress {
-        let configured = self.settings.group.proxy_address();
-        let announced = self.epochs.newest().and_then(EpochAnnouncement::proxy);
-        let all = [self.epochs.moved(), Some(&configured), self.epochs.found(), announced];
-        let mut addresses: Vec<&ProxyAddress> = Vec::with_capacity(all.len());
-        for address in all.into_iter().flatten() {
-            if !addresses.contains(&address) {
-                addresses.push(address);
-            }
-        }
-        let next = addresses[self.search.failed % addresses.len()].clone();
+        let next = self.next_address();
         self.search.at = Some(next.clone());
+        self.search.is_found = false;
         next
     }
 
-    /// The proxy has not greeted this client.
-    pub(super) fn handle_not_found(&mut self) {
-        self.search.failed = self.search.failed.wrapping_add(1);
+    /// The addresses, each once, in the order in which they are tried.
+    fn addresses(&self) -> Vec<ProxyAddress> {
+        let configured = self.settings.group.proxy_address();
+        let announced = self.epochs.newest().and_then(EpochAnnouncement::proxy);
+        let all = [self.epochs.moved(), Some(&configured), self.epochs.found(), announced];
+        let mut addresses: Vec<ProxyAddress> = Vec::with_capacity(all.len());
+        for address in all.into_iter().flatten() {
+            if !addresses.contains(address) {
+                addresses.push(address.clone());
+            }
+        }
+        addresses
+    }
+
+    fn next_address(&self) -> ProxyAddress {
+        let mut addresses = self.addresses();
+        addresses.swap_remove(self.search.failed % addresses.len())
+    }
+
+    /// Whether an address was not tried since the start, the last announced move, or the last
+    /// connection that found the proxy.
+    pub(super) fn may_be_elsewhere(&self) -> bool {
+        !self.search.is_found && self.search.failed + 1 < self.addresses().len()
+    }
+
+    /// An attempt has ended.
+    pub(super) fn handle_search_end(&mut self) {
+        // An announced move meanwhile begins at the new address.
+        let is_next = self.search.at.take().is_some_and(|at| at == self.next_address());
+        if is_next && !self.search.is_found {
+            self.search.failed = self.search.failed.wrapping_add(1);
+        }
     }
 
     /// The proxy has the newest announcement.
     pub(super) fn handle_found(&mut self) {
         let configured = self.settings.group.proxy_address();
+        self.search.is_found = true;
         if let Some(at) = &self.search.at {
             self.epochs.set_found(Some(at.clone()).filter(|at| *at != configured));
         }

@@ -20,6 +20,9 @@ pub enum MixClientError {
     /// The proxy has refused something.
     #[error("{0}")]
     Refused(ProxyRefusal),
+    /// The proxy at one of several addresses has refused something.
+    #[error("{0}; another address of the proxy is tried")]
+    RefusedHere(ProxyRefusal),
     /// Another connection of this member has replaced this one. Either the proxy read the greeting
     /// of an older connection late, or another host has this member's key. In the second case it
     /// happens again.

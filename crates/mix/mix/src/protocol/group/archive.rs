@@ -306,11 +306,14 @@ impl ArchiveIndex {
         if self.epochs.get(&number).is_some_and(|known| known.is_same_as(&epoch)) {
             return Some(false);
         }
-        if let Some(last) = last.filter(|last| number <= last.number()) {
+        if let Some(last) = last {
+            // One with a higher number may be older: of a branch that was left.
             if !epoch.replaces(last) {
                 return None;
             }
-            self.forget_epochs_from(number);
+            if number <= last.number() {
+                self.forget_epochs_from(number);
+            }
         }
         self.epochs.insert(number, epoch);
         Some(true)

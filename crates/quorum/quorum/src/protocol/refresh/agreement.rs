@@ -415,6 +415,9 @@ impl RefreshAgreement {
             // Of an entry that was decoded before, only a Hold says more than its header.
             if !is_known || step.header().kind == HandoverEntryKind::Hold {
                 handover.check(author, step)?;
+            } else {
+                // Otherwise servers that have the entry, and others, would not agree.
+                debug_assert!(handover.check(author, step).is_ok());
             }
         }
         Ok(entry.slot())

@@ -76,8 +76,8 @@ impl DealingTurns {
     ///
     /// It waits for the session keys of all new servers for as long as those of 2f'+1 took: a
     /// server without a ciphertext has to obtain its row from others. Then the first f+1 dealers
-    /// deal, f others when there has been no progress for as long as it took before, and the rest
-    /// after that time again. Of the first 2f+1, f+1 are correct.
+    /// deal, f others when there has been no progress for as long as it took before, or as the keys
+    /// took, and the rest after that time again. Of the first 2f+1, f+1 are correct.
     pub(crate) fn turn(&self, place: usize, dealers: GroupSize) -> Option<Duration> {
         let enough_at = self.enough_at?;
         let limits = |wait: Duration| wait.max(MIN_WAIT).min(self.max_wait.max(MIN_WAIT));
@@ -89,7 +89,8 @@ impl DealingTurns {
             _ => 2,
         };
         let progress_at = self.progress_at.max(ready_at);
-        let wait = limits(progress_at.saturating_sub(ready_at));
+        // Paths that are slow for keys are slow for dealings, too.
+        let wait = limits(progress_at.saturating_sub(ready_at).max(registering));
         // Faulty servers could make a little progress again and again.
         Some((progress_at + round * wait).min(ready_at + round * self.max_wait.max(MIN_WAIT)))
     }
@@ -127,8 +128,8 @@ mod tests {
         assert_eq!(turns(&[(0, 4, 0)]), [None; 7], "too few have registered");
         assert_eq!(turns(&[(0, 7, 0)]), all([0, 1, 2]));
         // The keys of five took 4 seconds, so the others have 4 seconds more.
-        assert_eq!(turns(&[(10, 0, 0), (14, 5, 0)]), all([18, 19, 20]));
-        assert_eq!(turns(&[(10, 0, 0), (14, 5, 0), (15, 7, 0)]), all([15, 16, 17]));
+        assert_eq!(turns(&[(10, 0, 0), (14, 5, 0)]), all([18, 22, 26]));
+        assert_eq!(turns(&[(10, 0, 0), (14, 5, 0), (15, 7, 0)]), all([15, 19, 23]));
         // The dealings take 3 seconds each.
         assert_eq!(turns(&[(0, 7, 0), (3, 7, 1), (6, 7, 2)]), all([0, 12, 18]));
         // Faulty servers make progress for an hour.

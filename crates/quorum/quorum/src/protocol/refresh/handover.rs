@@ -265,9 +265,9 @@ impl<S: RunScheme> HandoverServer<S> {
                 self.wanted_values.extend(values);
             }
             let needed = handover.terms().dealers().signer_count();
-            let is_few = |step: &HandoverEntry<S>| match &step.body {
-                HandoverEntryBody::Hold(dealers) => dealers.len() < needed,
-                _ => false,
+            let rows = own.receiver.held().without(handover.faulty_dealers()).len();
+            let is_few = |step: &HandoverEntry<S>| {
+                rows < needed && matches!(step.body, HandoverEntryBody::Hold(_))
             };
             let steps = own.receiver.wanted_entries(handover);
             // A row waits for those of other dealings, so that one entry names all.

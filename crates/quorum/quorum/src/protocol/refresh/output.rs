@@ -30,7 +30,7 @@ pub type LabeledShares = BTreeMap<Label, SecretInteger>;
 pub struct RefreshDelays {
     /// The longest time that a new server waits for the dealings of the last f designated dealers
     /// before it asks all old servers. It waits as long as the other dealings took, and at least
-    /// half a second.
+    /// half a second. In a handover, the longest time of each turn of the dealers.
     pub need: Duration,
     /// How long a new server without shares waits before it abandons a run that has ended (5.2.2).
     pub grace: Duration,

@@ -3,12 +3,13 @@
 
 use std::time::Duration;
 
-use super::exchanges::EXCHANGES;
+use super::exchanges::{EXCHANGES, KEPT};
 use super::person::{NAMES, group};
 use super::world::World;
 use crate::protocol::client::MixClientError;
 use crate::protocol::event::MixClientEvent;
 use crate::protocol::membership::ProxyAddress;
+use crate::protocol::wire::{MembershipStatus, ProxyRefusal, ProxyToMember};
 
 const ALICE: usize = 0;
 const BOB: usize = 1;
@@ -183,4 +184,48 @@ fn members_find_a_proxy_that_does_not_move_as_announced() {
         world.restart(BOB);
         assert_eq!(world.people[BOB].client.begin_connection(), right);
     }
+}
+
+/// A proxy that greets, but has another announcement or other terms, or is silent then.
+#[test]
+fn a_proxy_that_greets_and_cannot_serve_does_not_hold_its_members() {
+    let mut world = World::of_members(KEPT, 45);
+    world.address = Some(group().proxy_address());
+    let to = ProxyAddress {
+        address: "mix77.example:6700".into(),
+        key: super::person::secret(77).public(),
+    };
+    let now = world.now;
+    world.people[ALICE].client.move_proxy(now, to.clone()).unwrap();
+    world.run_until("bob knows", |world| world.people[BOB].client.epochs.moved() == Some(&to));
+    let client = &mut world.people[BOB].client;
+    let terms = *client.link.as_ref().unwrap().terms();
+    client.handle_disconnected(now);
+    let welcome = ProxyToMember::Welcome {
+        terms,
+        status: MembershipStatus::Member,
+        epoch: u32::MAX,
+        round: 0,
+        is_restored: false,
+    };
+    for message in [Some(welcome), Some(ProxyToMember::Refused(ProxyRefusal::Removed)), None] {
+        assert_eq!(client.begin_connection(), to);
+        if let Some(message) = message {
+            client.handle_connected(now);
+            let error = client.handle_message(now, &message.encode()).err();
+            assert!(!error.is_some_and(|error| error.is_final()));
+        }
+        client.handle_disconnected(now);
+        // Without a connection in between, nothing is counted twice.
+        client.handle_disconnected(now);
+        assert_eq!(client.begin_connection(), group().proxy_address());
+        client.handle_disconnected(now);
+    }
+    // Refused at the last address, it is no member any more.
+    client.begin_connection();
+    client.handle_disconnected(now);
+    client.begin_connection();
+    client.handle_connected(now);
+    let removed = ProxyToMember::Refused(ProxyRefusal::Removed).encode();
+    assert!(client.handle_message(now, &removed).unwrap_err().is_final());
 }

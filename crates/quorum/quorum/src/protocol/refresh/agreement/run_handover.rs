@@ -100,8 +100,13 @@ impl RunHandover {
             author: ParticipantId,
             step: &EncodedHandoverStep,
         ) -> Result<HandoverEffect, LogEntryRefusal> {
-            let step = step.decode()?;
-            Ok(Arc::make_mut(handover).apply(author, &step)?)
+            let handover = Arc::make_mut(handover);
+            let decoded = step.decode().map_err(LogEntryRefusal::from);
+            let applied = decoded.and_then(|step| Ok(handover.apply(author, &step)?));
+            if applied.is_err() && step.header().kind == HandoverEntryKind::Deal {
+                handover.exclude_dealer(author);
+            }
+            applied
         }
         match self {
             Self::Ed25519(handover) => apply(handover, author, step),
