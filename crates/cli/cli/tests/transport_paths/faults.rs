@@ -124,14 +124,15 @@ fn with_each(is_lossy: bool, run: impl Fn(&'static str) + Sync) {
     });
 }
 
-/// Writes until that fails. Returns the error, and how much was taken.
-fn write_on(connection: &mut Connection) -> (io::Error, usize) {
+/// Writes until that fails. Returns the error, how much was taken, and how long the last write was.
+fn write_on(connection: &mut Connection) -> (io::Error, usize, Duration) {
     let block = vec![7; 1 << 16];
     let mut taken = 0;
     loop {
+        let began = Instant::now();
         match connection.write(&block) {
             Ok(count) => taken += count,
-            Err(error) => return (error, taken),
+            Err(error) => return (error, taken, began.elapsed()),
         }
     }
 }
@@ -145,7 +146,7 @@ pub(crate) fn peer_that_does_not_read() {
     with_each(false, |name| {
         let [mut client, _server] = hosts.connect(name);
         let began = Instant::now();
-        let (error, taken) = write_on(&mut client);
+        let (error, taken, _) = write_on(&mut client);
         assert!(is_timeout_in(&error, ConnectionStep::Write), "{name}: {error}");
         assert!(taken < MAX_TAKEN, "{name}: {taken} bytes were taken");
         assert!(began.elapsed() < TIMEOUT + SLACK, "{name}: {:?}", began.elapsed());
@@ -214,12 +215,13 @@ pub(crate) fn peer_that_disappears() {
     thread::scope(|scope| {
         for (name, mut connection) in connections {
             scope.spawn(move || {
-                let began = Instant::now();
-                let (error, _) = write_on(&mut connection);
+                // On a busy machine udp takes long to send what the receiver had room for.
+                let (error, taken, waited) = write_on(&mut connection);
                 // The kernel of a peer that is gone says so by TCP.
                 assert!(Error::of(&error).is_some(), "{name}: {error}");
                 assert!(error.to_string().contains("waiting until"), "{name}: {error}");
-                assert!(began.elapsed() < TIMEOUT + SLACK, "{name}: {:?}", began.elapsed());
+                assert!(taken < 2 * MAX_TAKEN, "{name}: {taken} bytes were taken");
+                assert!(waited < TIMEOUT + SLACK, "{name}: {waited:?}");
             });
         }
     });
