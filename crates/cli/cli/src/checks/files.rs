@@ -167,7 +167,8 @@ mod tests {
             let finding = key_finding();
             assert_eq!(finding.level, expected, "{finding:?}");
             assert_eq!(finding.subject, "key");
-            assert!(!finding.message.contains("0a"), "{finding:?}");
+            let message = finding.message.replace(path.to_str().unwrap(), "");
+            assert!(!message.contains("0a"), "{finding:?}");
         }
         assert!(keys(&config, "mu = 2\n").is_empty());
     }

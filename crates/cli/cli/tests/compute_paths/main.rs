@@ -67,6 +67,19 @@ impl Pair {
         command
     }
 
+    /// Whether a run takes the predicted round trips. What is exchanged must be as predicted.
+    fn takes_its_round_trips(&self, role: &str, options: &str) -> bool {
+        let Compared { predicted, ran: [ran, other] } = self.compare(role, "01", options);
+        assert_eq!(predicted["bytes_sent"], ran["bytes_sent"], "{role} {options}");
+        assert_eq!(predicted["bytes_received"], ran["bytes_received"], "{role} {options}");
+        let garbler = if role == "garbler" { &ran } else { &other };
+        // It ends when the garbler has the result.
+        let round_trips = seconds(&garbler["run_s"]) / ROUND_TRIP_S;
+        let expected = predicted["round_trips"].as_f64().unwrap();
+        println!("{role} {options}: {round_trips:.2} round trips, {expected} predicted");
+        (expected - 0.1..expected + 0.6).contains(&round_trips)
+    }
+
     /// Predicts and runs; the party of `role` connects.
     fn compare(&self, role: &str, input: &str, options: &str) -> Compared {
         fs::write(self.directory.path().join("input"), input).unwrap();
@@ -127,17 +140,9 @@ fn bytes_and_round_trips() {
     for role in ["garbler", "evaluator"] {
         for options in ["", "--repeat 3", "--scheme glnp15 --transfers softspoken4"] {
             let options = format!("--circuit ands.txt --transport tcp {options}");
-            let Compared { predicted, ran: [ran, other] } = pair.compare(role, "01", &options);
-            assert_eq!(predicted["bytes_sent"], ran["bytes_sent"], "{role} {options}");
-            assert_eq!(predicted["bytes_received"], ran["bytes_received"], "{role} {options}");
-            let garbler = if role == "garbler" { &ran } else { &other };
-            // It ends when the garbler has the result.
-            let round_trips = seconds(&garbler["run_s"]) / ROUND_TRIP_S;
-            let expected = predicted["round_trips"].as_f64().unwrap();
-            assert!(
-                (expected - 0.1..expected + 0.6).contains(&round_trips),
-                "{role} {options}: {round_trips}, {expected} predicted"
-            );
+            // On a busy machine a run can take longer than its round trips.
+            let is_right = (0..3).any(|_| pair.takes_its_round_trips(role, &options));
+            assert!(is_right, "{role} {options}");
         }
     }
 }
