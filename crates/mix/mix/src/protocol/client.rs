@@ -262,7 +262,7 @@ impl MixClient {
             // The group may have another proxy, of which this one knows nothing.
             ProxyToMember::Refused(
                 refusal @ (ProxyRefusal::Version | ProxyRefusal::Removed | ProxyRefusal::GroupFull),
-            ) if self.may_be_elsewhere() => Err(MixClientError::RefusedHere(refusal)),
+            ) if self.handle_refused() => Err(MixClientError::RefusedHere(refusal)),
             ProxyToMember::Refused(refusal) => Err(MixClientError::Refused(refusal)),
             ProxyToMember::JoinRequest { key, request } => {
                 self.handle_join_request(now, &key, &request);

@@ -14,6 +14,9 @@ pub(super) struct ProxySearch {
     /// Whether a proxy with the newest announcement was there. A proxy that only greets may be
     /// another one than the group's.
     is_found: bool,
+    /// How many attempts in a row have ended by a refusal, and whether this one has.
+    refused: usize,
+    is_refused: bool,
 }
 
 impl MixClient {
@@ -50,14 +53,19 @@ impl MixClient {
         addresses.swap_remove(self.search.failed % addresses.len())
     }
 
-    /// Whether an address was not tried since the start, the last announced move, or the last
-    /// connection that found the proxy.
-    pub(super) fn may_be_elsewhere(&self) -> bool {
-        !self.search.is_found && self.search.failed + 1 < self.addresses().len()
+    /// The proxy refuses this client. Returns whether the group's proxy may be at another address:
+    /// not all of them have refused it, one after the other.
+    pub(super) fn handle_refused(&mut self) -> bool {
+        self.search.refused += 1;
+        self.search.is_refused = true;
+        !self.search.is_found && self.search.refused < self.addresses().len()
     }
 
     /// An attempt has ended.
     pub(super) fn handle_search_end(&mut self) {
+        if !std::mem::take(&mut self.search.is_refused) {
+            self.search.refused = 0;
+        }
         // An announced move meanwhile begins at the new address.
         let is_next = self.search.at.take().is_some_and(|at| at == self.next_address());
         if is_next && !self.search.is_found {

@@ -221,11 +221,12 @@ fn a_proxy_that_greets_and_cannot_serve_does_not_hold_its_members() {
         assert_eq!(client.begin_connection(), group().proxy_address());
         client.handle_disconnected(now);
     }
-    // Refused at the last address, it is no member any more.
-    client.begin_connection();
-    client.handle_disconnected(now);
-    client.begin_connection();
-    client.handle_connected(now);
+    // Refused at all addresses, it is no member any more.
     let removed = ProxyToMember::Refused(ProxyRefusal::Removed).encode();
-    assert!(client.handle_message(now, &removed).unwrap_err().is_final());
+    for is_final in [false, true] {
+        client.begin_connection();
+        client.handle_connected(now);
+        assert_eq!(client.handle_message(now, &removed).unwrap_err().is_final(), is_final);
+        client.handle_disconnected(now);
+    }
 }
