@@ -166,7 +166,10 @@ fn servers_stop_and_start_while_they_move_a_key_and_messages_are_lost() {
             world.run_until(|world| {
                 members.iter().all(|number| world.nodes[number].saved.shares.contains_key(&2))
                     && world.nodes.values().all(|it| it.saved.items.is_empty())
-                    && world.nodes.values().all(|it| !it.saved.shares.contains_key(&1))
+                    && world.nodes.values().all(|it| {
+                        let saved = &it.saved;
+                        !saved.shares.contains_key(&1) && !saved.voting.contains_key(&1)
+                    })
             });
             world.assert_wiped(2, &members);
             assert_eq!(world.public(), public);
