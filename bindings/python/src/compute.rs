@@ -2,7 +2,7 @@
 //!
 //! # Map
 //!
-//! - `circuit`: a circuit. `builder`, `integer`: building one. `values`: integers and bits.
+//! - `circuit`: a circuit. `builder`: building one from integers. `values`: integers and bits.
 //! - `session`: a computation over a connection; `settings`. `intersection`: private set
 //!   intersection.
 //! - `interruptible`: work in another thread, which Ctrl-C ends. `failures`: errors as exceptions.
@@ -10,7 +10,6 @@
 pub(crate) mod builder;
 pub(crate) mod circuit;
 mod failures;
-pub(crate) mod integer;
 mod interruptible;
 pub(crate) mod intersection;
 pub(crate) mod session;

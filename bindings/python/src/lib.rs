@@ -27,9 +27,9 @@ mod native {
     #[pymodule_export]
     use crate::compute::builder::PyCircuitBuilder;
     #[pymodule_export]
-    use crate::compute::circuit::PyCircuit;
+    use crate::compute::builder::integer::PyCircuitInteger;
     #[pymodule_export]
-    use crate::compute::integer::PyCircuitInteger;
+    use crate::compute::circuit::PyCircuit;
     #[pymodule_export]
     use crate::compute::intersection::intersect;
     #[pymodule_export]

@@ -1,5 +1,7 @@
 //! `CircuitBuilder`.
 
+pub(crate) mod integer;
+
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use circuit::{CircuitBuilder, Wire};
@@ -8,8 +10,8 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
 use super::circuit::PyCircuit;
-use super::integer::{MIXED, PyCircuitInteger, constant};
 use super::values;
+use integer::{MIXED, PyCircuitInteger, constant};
 
 /// The maximum number of bits of a party's input.
 const MAX_INPUT_BITS: usize = 1 << 28;

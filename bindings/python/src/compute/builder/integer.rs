@@ -5,8 +5,8 @@ use pyo3::exceptions::{PyIndexError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PySlice;
 
-use super::builder::PyCircuitBuilder;
-use super::values;
+use super::PyCircuitBuilder;
+use crate::compute::values;
 
 /// An integer of a circuit: its bits, the lowest first. A signed one is in two's complement.
 #[pyclass(frozen, name = "Integer", module = "sunder_compute")]
