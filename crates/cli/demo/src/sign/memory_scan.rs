@@ -124,6 +124,7 @@ fn distinct(window: u128) -> usize {
 }
 
 /// The place of the bit for these bytes.
+#[expect(clippy::cast_possible_truncation, reason = "the halves of a number")]
 fn digest(window: u128) -> (usize, u64) {
     let [low, high] = [window as u64, (window >> 64) as u64];
     // Fibonacci hashing. The halves of a secret differ, so zeros, of which memory is full, are not

@@ -6,7 +6,6 @@
 //! Roles and turns change at random after each block of rounds, so neither the order in which the
 //! proxy tells the members nor the machine's other work favours one of them. The same changes give
 //! the exact distribution of the result if roles make no difference: the *null*.
-#![expect(clippy::cast_precision_loss, reason = "counts and times are small")]
 
 mod roles;
 mod watch;
