@@ -166,9 +166,9 @@ impl PyCircuitBuilder {
                 return builder.sort(&values);
             }
             // With their signs inverted, signed values have the order of unsigned ones.
-            values.iter_mut().for_each(|value| invert_sign(builder, value));
+            invert_signs(builder, &mut values);
             let mut sorted = builder.sort(&values);
-            sorted.iter_mut().for_each(|value| invert_sign(builder, value));
+            invert_signs(builder, &mut sorted);
             sorted
         })?;
         Ok(sorted.into_iter().map(|wires| Self::integer(slf, wires, is_signed)).collect())
@@ -256,8 +256,8 @@ fn check_index(index: &PyCircuitInteger, given: usize) -> PyResult<()> {
     )))
 }
 
-fn invert_sign(builder: &mut CircuitBuilder, value: &mut [Wire]) {
-    if let Some(sign) = value.last_mut() {
+fn invert_signs(builder: &mut CircuitBuilder, values: &mut [Vec<Wire>]) {
+    for sign in values.iter_mut().filter_map(|value| value.last_mut()) {
         *sign = builder.not(*sign);
     }
 }

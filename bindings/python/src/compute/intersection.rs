@@ -61,13 +61,12 @@ impl PyPsiItems {
             if values.iter().all(|value| value.is_empty()) {
                 continue;
             }
-            let item = match &values[..] {
-                [value] => psi::item(value),
-                _ => {
-                    let texts: Result<Vec<&str>, _> =
-                        values.iter().map(|value| from_utf8(value)).collect();
-                    psi::item(psi::row_value(&texts.map_err(|_| number)?).as_bytes())
-                }
+            let item = if let [value] = &values[..] {
+                psi::item(value)
+            } else {
+                let texts: Result<Vec<&str>, _> =
+                    values.iter().map(|value| from_utf8(value)).collect();
+                psi::item(psi::row_value(&texts.map_err(|_| number)?).as_bytes())
             };
             places.push((item, number));
         }

@@ -88,11 +88,11 @@ pub(super) fn packed(bits: &[bool]) -> Zeroizing<Vec<u8>> {
 
 /// The values of an output whose bits are one after the other. `widths` says of each value how many
 /// bits it has, and whether it is signed.
-pub(super) fn values<'py>(
-    py: Python<'py>,
+pub(super) fn values(
+    py: Python<'_>,
     mut bits: Vec<bool>,
     widths: impl IntoIterator<Item = (u32, bool)>,
-) -> PyResult<Bound<'py, PyTuple>> {
+) -> PyResult<Bound<'_, PyTuple>> {
     let mut rest = &bits[..];
     let mut found = Vec::new();
     for (width, is_signed) in widths {

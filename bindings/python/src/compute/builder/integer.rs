@@ -199,9 +199,10 @@ impl PyCircuitInteger {
     }
 
     fn __rshift__(&self, by: &Bound<'_, PyAny>) -> PyResult<Self> {
-        match self.is_signed {
-            true => self.shift(by, CircuitBuilder::shift_right_signed),
-            false => self.shift(by, CircuitBuilder::shift_right),
+        if self.is_signed {
+            self.shift(by, CircuitBuilder::shift_right_signed)
+        } else {
+            self.shift(by, CircuitBuilder::shift_right)
         }
     }
 
