@@ -4,10 +4,11 @@ use std::fs;
 use std::net::{Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::unix::fs::PermissionsExt;
 use std::thread;
+use std::time::Duration;
 
 use crate::captures::datagrams;
 use crate::interruption::uninterrupted;
-use crate::matrix::{CELLS, Cell, Kind, Matrix, SETTINGS, TIMEOUT, listen};
+use crate::matrix::{CELLS, Cell, Kind, Matrix, PATIENCE, SETTINGS, TIMEOUT, listen};
 use crate::programs::start_nginx;
 use crate::topology::Topology;
 
@@ -15,8 +16,13 @@ const QUIC: u16 = 443;
 
 const DNS: u16 = 53;
 
+/// How long to wait for an answer.
+fn limit(is_refused: bool) -> Duration {
+    if is_refused { TIMEOUT } else { PATIENCE }
+}
+
 /// Sends a datagram to the server, and waits for the answer or the refusal.
-fn is_answered(matrix: &Matrix, cell: Cell, port: u16) -> bool {
+fn is_answered(matrix: &Matrix, cell: Cell, port: u16, limit: Duration) -> bool {
     let server: SocketAddr = (matrix.address(cell), port).into();
     let any: SocketAddr = if server.is_ipv6() {
         (Ipv6Addr::UNSPECIFIED, 0).into()
@@ -25,7 +31,7 @@ fn is_answered(matrix: &Matrix, cell: Cell, port: u16) -> bool {
     };
     let exchange = || {
         let socket = UdpSocket::bind(any)?;
-        socket.set_read_timeout(Some(TIMEOUT))?;
+        socket.set_read_timeout(Some(limit))?;
         socket.connect(server)?;
         socket.send(b"asked")?;
         uninterrupted(|| socket.recv(&mut [0; 8]))
@@ -61,14 +67,16 @@ fn refused_with(setting: &str, refused: &[u16]) {
     for cell in CELLS {
         for port in [QUIC, DNS] {
             let is_refused = refused.contains(&port);
-            assert_eq!(is_answered(&matrix, cell, port), !is_refused, "{setting} {port}");
+            let is_answered = is_answered(&matrix, cell, port, limit(is_refused));
+            assert_eq!(is_answered, !is_refused, "{setting} {port}");
         }
         let server: SocketAddr = (matrix.address(cell), DNS).into();
-        let connect = || TcpStream::connect_timeout(&server, TIMEOUT);
+        let is_refused = refused.contains(&DNS);
+        let connect = || TcpStream::connect_timeout(&server, limit(is_refused));
         let connected = matrix.topology.host(cell.0).run(connect).unwrap();
-        assert_eq!(connected.is_ok(), !refused.contains(&DNS), "{setting}");
+        assert_eq!(connected.is_ok(), !is_refused, "{setting}");
         // What is intercepted still is.
-        matrix.connect(cell).unwrap();
+        matrix.connect_within(cell, PATIENCE).unwrap();
     }
     let captures = matrix.topology.captures();
     for port in [QUIC, DNS] {

@@ -6,7 +6,7 @@ use std::env;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::matrix::{CELLS, Matrix};
+use crate::matrix::{CELLS, Matrix, PATIENCE};
 use crate::topology::{SUNDER, until};
 
 /// The longest gap between the two changes, in milliseconds.
@@ -68,6 +68,6 @@ fn emptied_twice(change: &str) {
     until("the metrics agree with the log", || values() == [1, restored()]);
     // New connections are carried, without another reload.
     for cell in CELLS {
-        matrix.connect(cell).unwrap();
+        matrix.connect_within(cell, PATIENCE).unwrap();
     }
 }

@@ -30,6 +30,9 @@ pub(crate) const ANSWER: &[u8; 7] = b"service";
 /// The time limit for a connection that is dropped rather than refused.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(3);
 
+/// The time limit for an answer that is expected, on a busy machine.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
 /// One of the connections: whether this host makes it, the server's link, and whether it is over
 /// IPv6.
 #[derive(Clone, Copy)]
@@ -110,20 +113,30 @@ impl Matrix {
         if is_v6 { v6.into() } else { v4.into() }
     }
 
-    /// Connects to the service and sends a request.
+    /// Connects to the service and sends a request, of which no answer is expected.
     pub(crate) fn connect(&self, cell: Cell) -> io::Result<Vec<u8>> {
+        self.connect_within(cell, TIMEOUT)
+    }
+
+    /// Connects to the service and sends a request. Each step may take this long.
+    pub(crate) fn connect_within(&self, cell: Cell, limit: Duration) -> io::Result<Vec<u8>> {
         let address = (self.address(cell), SERVICE).into();
         let mut stream = self
             .topology
             .host(cell.0)
-            .run(|| TcpStream::connect_timeout(&address, TIMEOUT))
+            .run(|| TcpStream::connect_timeout(&address, limit))
             .unwrap()?;
-        ask(&mut stream)
+        ask_within(&mut stream, limit)
     }
 
     /// Makes all connections, compares their outcomes, and then checks the captures of the uplinks.
     pub(crate) fn expect(self, state: &str, expected: [Outcome; 4]) {
-        let found = CELLS.map(|cell| (cell, self.connect(cell)));
+        let mut limits = expected.iter().map(|outcome| match outcome {
+            Answered => PATIENCE,
+            Refused => TIMEOUT,
+        });
+        let found =
+            CELLS.map(|cell| (cell, self.connect_within(cell, limits.next().unwrap_or(TIMEOUT))));
         self.found(state, expected, found);
     }
 
@@ -200,8 +213,14 @@ pub(crate) fn answer(mut stream: TcpStream) {
     }
 }
 
+/// Sends a request, of which no answer is expected.
 pub(crate) fn ask(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
-    stream.set_read_timeout(Some(TIMEOUT))?;
+    ask_within(stream, TIMEOUT)
+}
+
+/// Sends a request. The answer may take this long.
+pub(crate) fn ask_within(stream: &mut TcpStream, limit: Duration) -> io::Result<Vec<u8>> {
+    stream.set_read_timeout(Some(limit))?;
     stream.write_all(b"hello")?;
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer)?;

@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime};
 
 use crate::captures::payload_after;
 use crate::emulation::WAIT_TIMEOUT;
-use crate::matrix::{CELLS, Cell, Kind, Matrix, TIMEOUT, listen};
+use crate::matrix::{CELLS, Cell, Kind, Matrix, PATIENCE, listen};
 use crate::topology::until;
 
 const SERVICE: u16 = 8081;
@@ -90,7 +90,7 @@ fn reset(matrix: Matrix, traffic: Traffic, state: &str) {
     let service = matrix.topology.host("server").run(|| listen(any, Kind::Both)).unwrap().unwrap();
     let connections = CELLS.map(|cell| {
         let address: SocketAddr = (matrix.address(cell), SERVICE).into();
-        let connect = || TcpStream::connect_timeout(&address, TIMEOUT);
+        let connect = || TcpStream::connect_timeout(&address, PATIENCE);
         let application = matrix.topology.host(cell.0).run(connect).unwrap().unwrap();
         let (server, _) = service.accept().unwrap();
         [application, server]

@@ -12,8 +12,8 @@ use socket2::{Domain, Socket, Type};
 use crate::captures::{CHANNEL_PORT, clear_packets};
 use crate::matrix::Outcome::{self, Answered, Refused};
 use crate::matrix::{
-    ANSWER, CELLS, Cell, Kind, Matrix, PORT, SERVICE, SETTINGS, TIMEOUT, answer, ask,
-    assert_nobody, listen, occupy, wildcards,
+    ANSWER, CELLS, Cell, Kind, Matrix, PATIENCE, PORT, SERVICE, SETTINGS, TIMEOUT, answer, ask,
+    ask_within, assert_nobody, listen, occupy, wildcards,
 };
 use crate::topology::{SUNDER, Topology, until};
 
@@ -21,7 +21,7 @@ use crate::topology::{SUNDER, Topology, until};
 pub(crate) fn without_a_proxy() {
     let matrix = Matrix::new();
     for cell in CELLS {
-        assert_eq!(matrix.connect(cell).unwrap(), ANSWER);
+        assert_eq!(matrix.connect_within(cell, PATIENCE).unwrap(), ANSWER);
     }
     let addresses = CELLS.map(|cell| matrix.address(cell));
     let clear = clear_packets(&matrix.topology.captures(), CHANNEL_PORT);
@@ -147,7 +147,7 @@ pub(crate) fn reloaded() {
         let message =
             ["the configuration was read again", "the configuration before stays in force"];
         proxy.wait_for(message[usize::from(port_is_taken)], 1);
-        let found = CELLS.map(|cell| (cell, matrix.connect(cell)));
+        let found = CELLS.map(|cell| (cell, matrix.connect_within(cell, PATIENCE)));
         assert_nobody(&listeners);
         matrix.found(state, [Answered; 4], found);
         drop(proxy);
@@ -251,13 +251,14 @@ pub(crate) fn bound_to_an_interface() {
             let address: SocketAddr = (matrix.address(cell), SERVICE).into();
             let Cell(host, link, _) = cell;
             let device = if host == "client" { link } else { "lan" };
+            let limit = if device == "lan" && proxy.is_some() { PATIENCE } else { TIMEOUT };
             let connected = matrix.topology.host(host).run(|| {
                 let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
                 socket.bind_device(Some(device.as_bytes()))?;
-                socket.connect_timeout(&address.into(), TIMEOUT)?;
+                socket.connect_timeout(&address.into(), limit)?;
                 Ok(TcpStream::from(socket))
             });
-            (cell, connected.unwrap().and_then(|mut stream| ask(&mut stream)))
+            (cell, connected.unwrap().and_then(|mut stream| ask_within(&mut stream, limit)))
         };
         let found = CELLS.map(connect);
         let forwarded = if proxy.is_some() { Answered } else { Refused };
@@ -348,7 +349,7 @@ pub(crate) fn restored() {
 fn connections(matrix: &Matrix) -> [(Cell, TcpStream); 4] {
     CELLS.map(|cell| {
         let address: SocketAddr = (matrix.address(cell), SERVICE).into();
-        let connect = || TcpStream::connect_timeout(&address, TIMEOUT);
+        let connect = || TcpStream::connect_timeout(&address, PATIENCE);
         (cell, matrix.topology.host(cell.0).run(connect).unwrap().unwrap())
     })
 }
@@ -410,9 +411,9 @@ pub(crate) fn answers_are_not_intercepted() {
         thread::spawn(move || service.incoming().flatten().for_each(answer));
         let link = if host == "client" { "a" } else { "lan" };
         let address: SocketAddr = (matrix.topology.v4(host, link), 9000).into();
-        let connect = || TcpStream::connect_timeout(&address, TIMEOUT);
+        let connect = || TcpStream::connect_timeout(&address, PATIENCE);
         let mut stream = matrix.topology.host("server").run(connect).unwrap().unwrap();
-        assert_eq!(ask(&mut stream).unwrap(), ANSWER, "{host}");
+        assert_eq!(ask_within(&mut stream, PATIENCE).unwrap(), ANSWER, "{host}");
     }
 }
 
@@ -436,7 +437,7 @@ pub(crate) fn other_hosts_are_served_only_if_configured() {
     for address in
         [matrix.topology.v4("client", "lan").into(), matrix.topology.v6("client", "lan").into()]
     {
-        let connect = || TcpStream::connect_timeout(&port(address), TIMEOUT);
+        let connect = || TcpStream::connect_timeout(&port(address), PATIENCE);
         let error = matrix.topology.host("user").run(connect).unwrap().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
     }

@@ -36,7 +36,8 @@ pub(crate) fn new_streams_leave_a_silent_server_within_five_seconds() {
     until("all channels were heard", || {
         testbed.status(End::Client).is_some_and(|it| it.servers.iter().all(|it| it.gone.is_none()))
     });
-    assert_eq!(used(&testbed), Some(0));
+    // While a busy machine started the ends, new streams may have left it.
+    until("new streams use the first server", || used(&testbed) == Some(0));
     drop(first);
 
     // No stream uses the channels, so only the proxy itself can notice.
@@ -47,14 +48,18 @@ pub(crate) fn new_streams_leave_a_silent_server_within_five_seconds() {
     let took = cut.elapsed();
     assert!(code == 0 && echoes(&mut open));
     assert!(took <= SWITCH_LIMIT, "{took:?}");
-    let log = testbed.log(End::Client);
-    let line = log.lines().find(|line| line.contains("new streams use server 2")).unwrap();
-    assert!(line.contains("channel 2") && line.contains("no answer"), "{line}");
+    let says = |parts: &[&str]| {
+        let log = testbed.log(End::Client);
+        log.lines().any(|line| parts.iter().all(|part| line.contains(part)))
+    };
+    let moved = ["new streams use server 2", "channel 2", "no answer"];
+    until("the log says why", || says(&moved));
 
     testbed.cut(FAULTY, &LinkDirection::BOTH, false);
     until("new streams use the first server", || used(&testbed) == Some(0));
     let (mut again, code) = testbed.ask();
     assert!(code == 0 && echoes(&mut again));
     assert!(echoes(&mut open), "an open stream stays");
-    assert!(testbed.log(End::Client).contains("has worked for 3 s; new streams use it again"));
+    let returned = ["has worked for 3 s; new streams use it again"];
+    until("the log says that they return", || says(&returned));
 }

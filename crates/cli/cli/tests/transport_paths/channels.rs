@@ -10,7 +10,7 @@ use lab::{EmulatedLinkConditions, EmulatedNetwork, LinkDirection};
 use transport::{ConnectionOptions, ConnectionSecurity, Listener, connect};
 
 use crate::emulation::{Process, network, until};
-use crate::{pattern, succeeded};
+use crate::{pattern, succeeded, try_thrice};
 
 const LINKS: [&str; 3] = ["a", "b", "c"];
 
@@ -62,14 +62,20 @@ pub(crate) fn file() {
     command.args(["--transport", "micss"]).current_dir(directory.path());
     command.env("XDG_STATE_HOME", directory.path());
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let sending = network.host("sender").unwrap().run(|| command.spawn()).unwrap().unwrap();
-    let sent = succeeded(&sending.wait_with_output().unwrap());
-    assert_eq!((&sent["transport"], &sent["connections"]), (&"micss".into(), &1.into()), "{sent}");
-    // The digest, too, has been checked.
-    assert!(fs::read(directory.path().join("out/a")).unwrap() == data);
-    for link in LINKS {
-        assert!(carried(&network, link) > 3_000_000, "a share of each byte on {link}");
-    }
+    let arrived = directory.path().join("out/a");
+    try_thrice("a file by micss", || {
+        let sending = network.host("sender").unwrap().run(|| command.spawn()).unwrap().unwrap();
+        let sent = succeeded(&sending.wait_with_output().unwrap());
+        assert_eq!(sent["transport"], "micss", "{sent}");
+        // The digest, too, has been checked.
+        assert!(fs::read(&arrived).unwrap() == data);
+        fs::remove_file(&arrived).unwrap();
+        for link in LINKS {
+            assert!(carried(&network, link) > 3_000_000, "a share of each byte on {link}");
+        }
+        // On a busy machine, it may be silent for so long that there is another one.
+        (sent["connections"] == 1).then_some(()).ok_or_else(|| sent.to_string())
+    });
 }
 
 /// All channels are needed: both ends have an error in bounded time.

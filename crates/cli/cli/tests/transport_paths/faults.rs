@@ -15,10 +15,15 @@ use transport::{
 };
 
 use crate::emulation::{network, until};
-use crate::{Pair, pattern};
+use crate::interruption::uninterrupted;
+use crate::{Pair, in_time, pattern, try_thrice};
 
-/// How long a read or write waits in these tests.
-const TIMEOUT: Duration = Duration::from_secs(2);
+/// How long a read or write waits in these tests: longer than a busy machine stops an end that goes
+/// on.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long connecting may take on a busy machine.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What a write may add to that: connections that are being closed send what they have.
 const SLACK: Duration = Duration::from_secs(10);
@@ -56,6 +61,8 @@ impl Hosts {
         let options = |security| ConnectionOptions {
             transport: transport.parse().unwrap(),
             buffer: Some(1 << 20),
+            connect_timeout: CONNECT_TIMEOUT,
+            handshake_timeout: CONNECT_TIMEOUT,
             timeout: Some(TIMEOUT),
             ..ConnectionOptions::new(security)
         };
@@ -75,7 +82,8 @@ impl Hosts {
         let address = listener.local_addr().to_string();
         let client = self.network.host("client").unwrap();
         thread::scope(|scope| {
-            let accepted = scope.spawn(move || listener.accept_timeout(SLACK).unwrap().unwrap());
+            let accept = move || listener.accept_timeout(2 * CONNECT_TIMEOUT).unwrap().unwrap();
+            let accepted = scope.spawn(accept);
             let connected = client.run(|| connect(&address, &options).unwrap()).unwrap();
             [connected, accepted.join().unwrap()]
         })
@@ -137,6 +145,13 @@ fn write_on(connection: &mut Connection) -> (io::Error, usize, Duration) {
     }
 }
 
+/// An error where `udp` has lost a datagram: the others have filled the queue of the path, or the
+/// machine is busy.
+fn has_kept_all(name: &str, error: &io::Error) -> Result<(), String> {
+    let has_lost = name == "udp" && error.to_string().contains("has lost datagram");
+    (!has_lost).then_some(()).ok_or_else(|| error.to_string())
+}
+
 fn is_timeout_in(error: &io::Error, expected: ConnectionStep) -> bool {
     matches!(Error::of(error), Some(Error::TimedOut { step, .. }) if *step == expected)
 }
@@ -144,12 +159,16 @@ fn is_timeout_in(error: &io::Error, expected: ConnectionStep) -> bool {
 pub(crate) fn peer_that_does_not_read() {
     let hosts = Hosts::new("rate_mbit = 300, delay_ms = 5");
     with_each(false, |name| {
-        let [mut client, _server] = hosts.connect(name);
-        let began = Instant::now();
-        let (error, taken, _) = write_on(&mut client);
-        assert!(is_timeout_in(&error, ConnectionStep::Write), "{name}: {error}");
-        assert!(taken < MAX_TAKEN, "{name}: {taken} bytes were taken");
-        assert!(began.elapsed() < TIMEOUT + SLACK, "{name}: {:?}", began.elapsed());
+        try_thrice(name, || {
+            let [mut client, _server] = hosts.connect(name);
+            let began = Instant::now();
+            let (error, taken, _) = write_on(&mut client);
+            let took = began.elapsed();
+            has_kept_all(name, &error)?;
+            assert!(is_timeout_in(&error, ConnectionStep::Write), "{name}: {error}");
+            assert!(taken < MAX_TAKEN, "{name}: {taken} bytes were taken");
+            in_time(took, TIMEOUT + SLACK)
+        });
     });
 }
 
@@ -158,8 +177,13 @@ pub(crate) fn udp_where_datagrams_are_lost() {
     let (listener, options) = hosts.listen("udp");
     let address = listener.local_addr().to_string();
     let client = hosts.network.host("client").unwrap();
-    let error = client.run(|| connect(&address, &options)).unwrap().unwrap_err();
-    assert!(error.to_string().contains("loses"), "{error}");
+    // On a busy machine, the path may be measured by too few datagrams.
+    try_thrice("a path that loses datagrams", || {
+        match client.run(|| connect(&address, &options)).unwrap() {
+            Err(error) if error.to_string().contains("loses") => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    });
 }
 
 pub(crate) fn path_that_dies() {
@@ -173,15 +197,15 @@ pub(crate) fn path_that_dies() {
                 (name, scope.spawn(move || write_on(&mut client).0), reading)
             })
             .collect();
-        let began = Instant::now();
         let carried =
             || hosts.network.link("a").unwrap().counts(LinkDirection::Forward).delivered_bytes;
         until("something is carried", || carried() > 3_000_000);
         hosts.cut();
+        let began = Instant::now();
         for (name, writing, reading) in threads {
             let [written, read] = [writing.join().unwrap(), reading.join().unwrap().unwrap_err()];
             // The others fill the queue of the path: a datagram of udp may be lost before the cut.
-            if name == "udp" && read.to_string().contains("has lost datagram") {
+            if has_kept_all(name, &read).is_err() {
                 continue;
             }
             assert!(is_timeout_in(&written, ConnectionStep::Write), "{name}: {written}");
@@ -202,6 +226,8 @@ pub(crate) fn peer_that_disappears() {
                 ConnectionSecurity::pinned(transport::random_identity().unwrap(), vec![key]);
             let options = ConnectionOptions {
                 transport: name.parse().unwrap(),
+                connect_timeout: CONNECT_TIMEOUT,
+                handshake_timeout: CONNECT_TIMEOUT,
                 timeout: Some(TIMEOUT),
                 // On a busy machine udp may see losses of the emulator before it connects.
                 accept_loss: true,
@@ -256,8 +282,10 @@ pub(crate) fn changed_address() {
             .collect();
         let is_carried =
             |from: usize, received: &AtomicUsize| received.load(Ordering::Relaxed) > from + 300_000;
-        for (name, received, _) in &threads {
-            until(&format!("{name} carries something"), || is_carried(0, received));
+        for (name, received, writing) in &threads {
+            // udp may have lost a datagram before, which is its error below.
+            let is_over = || *name == "udp" && writing.is_finished();
+            until(&format!("{name} carries something"), || is_carried(0, received) || is_over());
         }
         hosts.change_address();
         for (name, received, writing) in threads {
@@ -283,7 +311,11 @@ pub(crate) fn reordered_and_doubled() {
     with_each(true, |name| {
         thread::scope(|scope| {
             // Both have everything before one closes.
-            let ends = hosts.connect(name).map(|end| scope.spawn(|| exchange(end, data)));
+            let ends = hosts.connect(name).map(|end| {
+                // Nothing is late here.
+                end.set_timeout(Some(CONNECT_TIMEOUT)).unwrap();
+                scope.spawn(|| exchange(end, data))
+            });
             for end in ends {
                 let (_connection, read) = end.join().unwrap();
                 assert!(read == *data, "{name}: other bytes");
@@ -368,19 +400,27 @@ fn first_datagrams(pair: &Pair) -> Vec<Vec<u8>> {
     socket.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
     let key = pair.options[2].parse().unwrap();
     let host = pair.network.host("sender").unwrap();
-    for name in transports(false) {
-        let security = ConnectionSecurity::pinned(transport::random_identity().unwrap(), vec![key]);
-        let options = ConnectionOptions {
-            transport: name.parse().unwrap(),
-            connect_timeout: Duration::from_millis(500),
-            ..ConnectionOptions::new(security)
-        };
-        assert!(host.run(|| connect(&format!("{address}:7001"), &options).is_err()).unwrap());
-    }
-    let mut datagrams = Vec::new();
-    let mut buffer = [0; 2048];
-    while let Ok(len) = socket.recv(&mut buffer) {
-        datagrams.push(buffer[..len].to_vec());
+    let try_all = || {
+        for name in transports(false) {
+            let identity = transport::random_identity().unwrap();
+            let options = ConnectionOptions {
+                transport: name.parse().unwrap(),
+                connect_timeout: Duration::from_millis(500),
+                ..ConnectionOptions::new(ConnectionSecurity::pinned(identity, vec![key]))
+            };
+            assert!(host.run(|| connect(&format!("{address}:7001"), &options).is_err()).unwrap());
+        }
+    };
+    let (mut datagrams, mut buffer) = (Vec::new(), [0; 2048]);
+    // On a busy machine, few of them may leave in the time for connecting.
+    for _ in 0..5 {
+        try_all();
+        while let Ok(len) = uninterrupted(|| socket.recv(&mut buffer)) {
+            datagrams.push(buffer[..len].to_vec());
+        }
+        if datagrams.len() > 4 {
+            break;
+        }
     }
     datagrams
 }

@@ -128,9 +128,16 @@ impl ForwardBed {
     fn status(&self, kind: &str) -> Value {
         let host = if kind == "forward" { "client" } else { "server" };
         let mut command = sunder(&self.directory, host);
-        let output = command.args(["status", "--json"]).output().unwrap();
-        let all: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
-        all.into_iter().find(|one| one["kind"] == kind).unwrap()
+        command.args(["status", "--json"]);
+        let mut status = None;
+        // A busy machine may answer too late.
+        until(&format!("{kind} shows its status"), || {
+            let output = command.output().unwrap();
+            let all: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap_or_default();
+            status = all.into_iter().find(|one| one["kind"] == kind);
+            status.is_some()
+        });
+        status.unwrap()
     }
 }
 

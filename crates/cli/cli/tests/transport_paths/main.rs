@@ -13,14 +13,17 @@ mod channels;
 mod emulation;
 mod faults;
 mod forward;
+#[path = "../emulation/interruption.rs"]
+mod interruption;
 mod mtu;
 mod nat;
 mod relay;
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::{ErrorKind, Write};
 use std::net::Ipv6Addr;
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -145,6 +148,39 @@ impl Pair {
         host.run(|| command.spawn()).unwrap().unwrap()
     }
 
+    /// Waits until more than this much of a file has arrived, and is still a part. Returns false if
+    /// the command has ended: on a busy machine, all can have arrived before this was seen.
+    fn is_under_way(&self, sending: &mut Child, name: &str, bytes: u64) -> bool {
+        let part = format!(".{name}.part");
+        let mut is_over = false;
+        until("a part has arrived", || {
+            let has_part = self.received(&part) > bytes;
+            is_over = sending.try_wait().unwrap().is_some();
+            has_part || is_over
+        });
+        !is_over
+    }
+
+    /// The error of an attempt in which a file had arrived before it was interrupted. If it was
+    /// sent by a transport that was named, the file has the same name.
+    fn was_too_late(&self, sending: Child, name: &str, data: &[u8]) -> Result<(), String> {
+        sent_by(name, &sending.wait_with_output().unwrap())?;
+        self.take(name, data);
+        Err("all had arrived before it was interrupted".into())
+    }
+
+    /// Checks that a file has arrived unchanged, and removes it.
+    fn take(&self, name: &str, data: &[u8]) {
+        let arrived = self.path("out").join(name);
+        assert!(fs::read(&arrived).unwrap() == data, "{name}");
+        fs::remove_file(arrived).unwrap();
+    }
+
+    /// Forgets what is known of the path.
+    fn forget(&self) {
+        let _ = fs::remove_dir_all(self.path("sunder"));
+    }
+
     /// Loses everything, or nothing more than before.
     fn cut(&self, is_cut: bool, conditions: &EmulatedLinkConditions) {
         let loss = if is_cut { 1.0 } else { conditions.loss };
@@ -185,22 +221,63 @@ fn succeeded(output: &Output) -> serde_json::Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
+/// What a command has printed that has sent by this transport. An error where the emulator has
+/// lost packets because the machine is busy, so that `udp` does not connect.
+fn sent_by(transport: &str, output: &Output) -> Result<serde_json::Value, String> {
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let has_lost = transport == "udp" && stderr.contains("the path loses");
+    if has_lost && output.status.code() != Some(0) {
+        return Err(stderr.into_owned());
+    }
+    Ok(succeeded(output))
+}
+
+/// Tries something up to three times, because a busy machine may delay an attempt. An error says
+/// what was late. What no busy machine does is an assertion within the attempt.
+fn try_thrice(what: &str, attempt: impl FnMut() -> Result<(), String>) {
+    try_often(3, what, attempt);
+}
+
+/// See [`try_thrice`].
+fn try_often(times: usize, what: &str, mut attempt: impl FnMut() -> Result<(), String>) {
+    let mut late = Vec::new();
+    for _ in 0..times {
+        match attempt() {
+            Ok(()) => return,
+            Err(why) => {
+                println!("{what}: {why}");
+                late.push(why);
+            }
+        }
+    }
+    panic!("{what}, {times} times: {late:#?}");
+}
+
+/// An error, unless it took less than this.
+fn in_time(took: Duration, limit: Duration) -> Result<(), String> {
+    let is_in_time = took < limit;
+    is_in_time.then_some(()).ok_or_else(|| format!("it took {took:.1?}, not {limit:?}"))
+}
+
 fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|i| (i * 31 + (i >> 8) * 7).to_le_bytes()[0]).collect()
 }
 
 fn long_path() {
     let pair = Pair::new("rate_mbit = 200, delay_ms = 150");
+    let data = pattern(4_000_000);
     // On a busy machine udp measures a rate that the link does not have.
     for (name, _) in transport::names().filter(|(name, _)| !["micss", "udp"].contains(name)) {
-        let data = pattern(4_000_000);
-        let start = Instant::now();
-        let sending = pair.send(name, &data, &["--transport", name]);
-        let sent = succeeded(&sending.wait_with_output().unwrap());
-        assert!(fs::read(pair.path("out").join(name)).unwrap() == data);
-        // It may have fallen back.
-        println!("{name}: {sent}");
-        assert!(start.elapsed() < Duration::from_secs(15), "{name}: {:?}", start.elapsed());
+        try_thrice(name, || {
+            let start = Instant::now();
+            let sending = pair.send(name, &data, &["--transport", name]);
+            let sent = succeeded(&sending.wait_with_output().unwrap());
+            let took = start.elapsed();
+            pair.take(name, &data);
+            // It may have fallen back.
+            println!("{name}: {sent}");
+            in_time(took, Duration::from_secs(15))
+        });
     }
 }
 
@@ -209,16 +286,24 @@ fn short_failure() {
     let pair = Pair::new("rate_mbit = 20, delay_ms = 10, queue_ms = 200");
     let conditions = pair.network.conditions("a", LinkDirection::Forward).unwrap();
     let data = pattern(4_000_000);
-    let sending = pair.send("a", &data, &[]);
-    until("a part has arrived", || pair.received(".a.part") > 1_000_000);
-    pair.cut(true, &conditions);
-    let stopped = Instant::now();
-    until("a second has passed", || stopped.elapsed() >= Duration::from_secs(1));
-    pair.cut(false, &conditions);
-    let output = sending.wait_with_output().unwrap();
-    let sent = succeeded(&output);
-    assert_eq!(sent["connections"], 1, "{}", String::from_utf8_lossy(&output.stderr));
-    assert!(fs::read(pair.path("out/a")).unwrap() == data);
+    // The sender connects again after 2.5 s: a busy machine makes the failure longer, or adds one.
+    try_thrice("a failure of a second", || {
+        pair.forget();
+        let mut sending = pair.send("a", &data, &[]);
+        let is_under_way = pair.is_under_way(&mut sending, "a", 1_000_000);
+        pair.cut(true, &conditions);
+        let stopped = Instant::now();
+        until("a second has passed", || stopped.elapsed() >= Duration::from_secs(1));
+        let was_cut = is_under_way && sending.try_wait().unwrap().is_none();
+        pair.cut(false, &conditions);
+        let output = sending.wait_with_output().unwrap();
+        let sent = succeeded(&output);
+        pair.take("a", &data);
+        let is_unbroken = was_cut && sent["connections"] == 1;
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        let why = || format!("cut in the middle: {was_cut}, {sent}, {stderr}");
+        is_unbroken.then_some(()).ok_or_else(why)
+    });
 }
 
 fn long_failure() {
@@ -240,8 +325,36 @@ fn long_failure() {
     assert!(fs::read(pair.path("out/a")).unwrap() == data);
 }
 
+/// Writes to a file until the disk is full.
+fn fill(path: &Path) {
+    let (mut file, block) = (File::create(path).unwrap(), vec![1; 1 << 16]);
+    let error = loop {
+        if let Err(error) = file.write_all(&block) {
+            break error;
+        }
+    };
+    assert_eq!(error.kind(), ErrorKind::StorageFull, "{error}");
+}
+
+/// Sends the file `a`, and fills the disk by the file `other` when more than this much has arrived.
+/// Returns what the sender says, or nothing if all had arrived before the disk was full.
+fn fill_during(pair: &Pair, data: &[u8], bytes: u64) -> Option<String> {
+    let mut sending = pair.send("a", data, &[]);
+    let is_under_way = pair.is_under_way(&mut sending, "a", bytes);
+    fill(&pair.path("out/other"));
+    let output = sending.wait_with_output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    if is_under_way && output.status.code() == Some(1) {
+        return Some(stderr);
+    }
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
+    fs::remove_file(pair.path("out/other")).unwrap();
+    pair.take("a", data);
+    None
+}
+
 fn full_disk_with_older() {
-    let mut pair = Pair::new("rate_mbit = 8, delay_ms = 10");
+    let mut pair = Pair::new("rate_mbit = 4, delay_ms = 10");
     let mut mount = Command::new("mount");
     mount.args(["-t", "tmpfs", "-o", "size=10m", "tmpfs"]).arg(pair.path("out"));
     assert!(mount.status().unwrap().success());
@@ -251,13 +364,11 @@ fn full_disk_with_older() {
     // Half of it is changed.
     let older = noise(1, 4_000_000);
     let newer = [&older[..2_000_000], &noise(2, 2_000_000)].concat();
-    fs::write(pair.path("out/a"), &older).unwrap();
-    let sending = pair.send("a", &newer, &[]);
-    until("a part has arrived", || pair.received(".a.part") > 2_100_000);
-    fs::write(pair.path("out/other"), vec![1; 4_000_000]).unwrap();
-    let output = sending.wait_with_output().unwrap();
-    let stderr = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    let stderr = (0..3).find_map(|_| {
+        fs::write(pair.path("out/a"), &older).unwrap();
+        fill_during(&pair, &newer, 2_100_000)
+    });
+    let stderr = stderr.expect("the disk is full before all has arrived");
     assert!(stderr.contains("the receiver says: cannot write a: the disk is full"), "{stderr}");
     assert!(fs::read(pair.path("out/a")).unwrap() == older);
     fs::remove_file(pair.path("out/other")).unwrap();
@@ -274,7 +385,7 @@ fn noise(seed: u64, len: usize) -> Vec<u8> {
 }
 
 fn full_disk() {
-    let pair = Pair::new("rate_mbit = 50, delay_ms = 10");
+    let pair = Pair::new("rate_mbit = 20, delay_ms = 10");
     let mut mount = Command::new("mount");
     mount.args(["-t", "tmpfs", "-o", "size=10m", "tmpfs"]).arg(pair.path("out"));
     assert!(mount.status().unwrap().success());
@@ -288,14 +399,15 @@ fn full_disk() {
     );
     // Somebody else fills it.
     let data = pattern(8_000_000);
-    let sending = pair.send("a", &data, &[]);
-    until("a part has arrived", || pair.received(".a.part") > 1_000_000);
-    fs::write(pair.path("out/other"), vec![1; 7_000_000]).unwrap();
-    let output = sending.wait_with_output().unwrap();
-    let stderr = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    let stderr = (0..3).find_map(|_| fill_during(&pair, &data, 1_000_000));
+    let stderr = stderr.expect("the disk is full before all has arrived");
     assert!(stderr.contains("the receiver says: cannot write a: the disk is full"), "{stderr}");
-    assert_eq!(stderr.lines().count(), 1, "{stderr}");
+    // Beside what a busy machine adds.
+    let is_late = |line: &str| {
+        line.contains("nothing has arrived from the receiver over")
+            || line.contains(": continuing by tcp")
+    };
+    assert_eq!(stderr.lines().filter(|line| !is_late(line)).count(), 1, "{stderr}");
     fs::remove_file(pair.path("out/other")).unwrap();
     let sent = succeeded(&pair.send("a", &data, &[]).wait_with_output().unwrap());
     assert!(sent["resumed_from"].as_u64().unwrap() > 1_000_000, "{sent}");

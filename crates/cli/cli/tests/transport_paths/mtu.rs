@@ -1,12 +1,11 @@
 //! Paths that lose long packets without an ICMP message, from the beginning or from a time on.
 
-use std::fs;
 use std::time::{Duration, Instant};
 
 use lab::{EmulatedLinkConditions, LinkDirection};
 
 use crate::emulation::until;
-use crate::{Pair, pattern, succeeded};
+use crate::{Pair, in_time, pattern, sent_by, try_thrice};
 
 const RATE: &str = "rate_mbit = 50, delay_ms = 10";
 
@@ -46,16 +45,20 @@ fn carry((mtu, max_len): (u32, usize), is_ipv6: bool) {
     let pair = Pair::over(&format!("{RATE}, max_len = {max_len}"), mtu, is_ipv6);
     let data = pattern(LEN);
     for transport in TRANSPORTS {
-        let start = Instant::now();
-        let sending = pair.send(transport, &data, &["--transport", transport]);
-        let sent = succeeded(&sending.wait_with_output().unwrap());
-        let (path, took) = (format!("{mtu} {max_len} {is_ipv6} {transport}"), start.elapsed());
-        println!("{path}: {sent}");
-        assert!(fs::read(pair.path("out").join(transport)).unwrap() == data, "{path}");
-        // The kernel does not find it out by itself (`net.ipv4.tcp_mtu_probing`).
-        let is_tcp = sent["transport"] == "tcp";
-        let limit = if is_tcp { TIME + SILENCE } else { TIME };
-        assert!(took < limit, "{path}: {took:?}");
+        let path = format!("{mtu} {max_len} {is_ipv6} {transport}");
+        try_thrice(&path, || {
+            pair.forget();
+            let start = Instant::now();
+            let sending = pair.send(transport, &data, &["--transport", transport]);
+            let output = sending.wait_with_output().unwrap();
+            let took = start.elapsed();
+            let sent = sent_by(transport, &output)?;
+            println!("{path}: {sent}");
+            pair.take(transport, &data);
+            // The kernel does not find it out by itself (`net.ipv4.tcp_mtu_probing`).
+            let is_tcp = sent["transport"] == "tcp";
+            in_time(took, if is_tcp { TIME + SILENCE } else { TIME })
+        });
     }
 }
 
@@ -65,29 +68,44 @@ pub(crate) fn hole() {
     let before = pair.network.conditions("a", LinkDirection::Forward).unwrap();
     let data = pattern(3 * LEN);
     for transport in TRANSPORTS {
-        let set = |conditions| {
-            for direction in LinkDirection::BOTH {
-                pair.network.link("a").unwrap().set(direction, conditions).unwrap();
-            }
-        };
-        set(before);
-        let mut sending = pair.send(transport, &data, &["--transport", transport]);
-        let part = format!(".{transport}.part");
-        until("a part has arrived", || pair.received(&part) > 1_000_000);
-        set(EmulatedLinkConditions { max_len: Some(1280), ..before });
-        let opened = Instant::now();
-        let (mut arrived, mut changed, mut standstill) = (0, opened, Duration::ZERO);
-        until(&format!("{transport} is over"), || {
-            let now_there = pair.received(&part);
-            if now_there != arrived {
-                standstill = standstill.max(changed.elapsed());
-                (arrived, changed) = (now_there, Instant::now());
-            }
-            sending.try_wait().unwrap().is_some()
+        try_thrice(transport, || {
+            pair.forget();
+            pass_hole(&pair, before, transport, &data)
         });
-        let sent = succeeded(&sending.wait_with_output().unwrap());
-        println!("{transport}: {standstill:.1?} of {:.1?}, {sent}", opened.elapsed());
-        assert!(fs::read(pair.path("out").join(transport)).unwrap() == data, "{transport}");
-        assert!(standstill < SILENCE, "{transport}: {standstill:?}");
     }
+}
+
+/// Opens the hole while a file is sent by a transport.
+fn pass_hole(
+    pair: &Pair,
+    before: EmulatedLinkConditions,
+    transport: &str,
+    data: &[u8],
+) -> Result<(), String> {
+    let set = |conditions| {
+        for direction in LinkDirection::BOTH {
+            pair.network.link("a").unwrap().set(direction, conditions).unwrap();
+        }
+    };
+    set(before);
+    let mut sending = pair.send(transport, data, &["--transport", transport]);
+    if !pair.is_under_way(&mut sending, transport, 1_000_000) {
+        return pair.was_too_late(sending, transport, data);
+    }
+    set(EmulatedLinkConditions { max_len: Some(1280), ..before });
+    let opened = Instant::now();
+    let part = format!(".{transport}.part");
+    let (mut arrived, mut changed, mut standstill) = (0, opened, Duration::ZERO);
+    until(&format!("{transport} is over"), || {
+        let now_there = pair.received(&part);
+        if now_there != arrived {
+            standstill = standstill.max(changed.elapsed());
+            (arrived, changed) = (now_there, Instant::now());
+        }
+        sending.try_wait().unwrap().is_some()
+    });
+    let sent = sent_by(transport, &sending.wait_with_output().unwrap())?;
+    println!("{transport}: {standstill:.1?} of {:.1?}, {sent}", opened.elapsed());
+    pair.take(transport, data);
+    in_time(standstill, SILENCE)
 }

@@ -9,7 +9,7 @@ use lab::{EmulatedLinkConditions, EmulatedNetwork, LinkDirection};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::emulation::{Process, network, until};
-use crate::{pattern, succeeded};
+use crate::{in_time, pattern, succeeded, try_thrice};
 
 /// What a file may take if its receiver has to find out that nobody reaches it at the relay.
 const MAX_DELAY: Duration = Duration::from_secs(20);
@@ -57,14 +57,17 @@ impl Hosts {
     }
 
     /// Checks that the file has arrived, in time and by the first connection.
-    fn check(&self, start: Instant, output: &Output) {
-        let sent = succeeded(output);
-        println!("{:.1?}: {sent}", start.elapsed());
-        assert_eq!(sent["connections"], 1, "{sent}");
-        assert!(start.elapsed() < MAX_DELAY, "{:?}", start.elapsed());
+    fn check(&self, start: Instant, output: &Output) -> Result<(), String> {
+        let (sent, took) = (succeeded(output), start.elapsed());
+        println!("{took:.1?}: {sent}");
         let arrived = self.directory.path().join("out/a");
         assert!(fs::read(&arrived).unwrap() == self.data);
         fs::remove_file(arrived).unwrap();
+        // On a busy machine, the first one may be silent for so long that there is another one.
+        if sent["connections"] != 1 {
+            return Err(sent.to_string());
+        }
+        in_time(took, MAX_DELAY)
     }
 
     /// Loses everything between the relay and the receiver, or nothing.
@@ -107,22 +110,28 @@ fn receiver(network: &EmulatedNetwork, directory: &Path) -> Process {
 /// nobody reaches the receiver any more.
 pub(crate) fn waiting_that_is_over() {
     let mut hosts = Hosts::new();
-    let start = Instant::now();
-    let output = hosts.send().wait_with_output().unwrap();
-    hosts.check(start, &output);
+    try_thrice("the receiver waits", || {
+        let start = Instant::now();
+        hosts.check(start, &hosts.send().wait_with_output().unwrap())
+    });
     // The receiver asks the next one for a while before it is there.
-    kill_process(Pid::from_child(&hosts.relay.0), Signal::KILL).unwrap();
-    hosts.relay.0.wait().unwrap();
-    until("the receiver asks in vain", || hosts.log("receiver").contains("asking again in 1.6s"));
-    hosts.relay = relay(&hosts.network, hosts.directory.path());
-    let start = Instant::now();
-    let output = hosts.send().wait_with_output().unwrap();
-    hosts.check(start, &output);
+    try_thrice("the relay was restarted", || {
+        let asks = |hosts: &Hosts| hosts.log("receiver").matches("asking again in 1.6s").count();
+        let before = asks(&hosts);
+        kill_process(Pid::from_child(&hosts.relay.0), Signal::KILL).unwrap();
+        hosts.relay.0.wait().unwrap();
+        until("the receiver asks in vain", || asks(&hosts) > before);
+        hosts.relay = relay(&hosts.network, hosts.directory.path());
+        let start = Instant::now();
+        hosts.check(start, &hosts.send().wait_with_output().unwrap())
+    });
     // The relay has told the sender nothing before the receiver is there again.
-    hosts.cut(true);
-    let start = Instant::now();
-    let sending = hosts.send();
-    until("the relay has asked the receiver", || start.elapsed() > Duration::from_secs(4));
-    hosts.cut(false);
-    hosts.check(start, &sending.wait_with_output().unwrap());
+    try_thrice("the receiver was not reached", || {
+        hosts.cut(true);
+        let start = Instant::now();
+        let sending = hosts.send();
+        until("the relay has asked the receiver", || start.elapsed() > Duration::from_secs(4));
+        hosts.cut(false);
+        hosts.check(start, &sending.wait_with_output().unwrap())
+    });
 }

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::thread;
 
-use crate::pair::{Channel, PORT, Pair, SERVER, THREE_LINKS, network};
+use crate::pair::{Channel, PORT, Pair, SERVER, THREE_LINKS, few_lost, in_one_of_three, network};
 use crate::stream::{Stream, StreamRate};
 
 /// The server's address in the tunnel.
@@ -29,10 +29,13 @@ pub(crate) fn a_tunnel_over_ipv6_carries_both() {
     for address in [SERVER_6, SERVER] {
         let stream = Stream::start(client, server, address, StreamRate::LIGHT);
         stream.wait_for(100);
-        let begin = stream.now();
-        stream.wait_for(300);
-        let (sent, lost) = stream.lost(begin, stream.now());
-        assert!(lost <= sent / 20 && stream.wrong() == 0, "of {sent} {lost} lost");
+        in_one_of_three(|| {
+            let begin = stream.now();
+            stream.wait_for(300);
+            let (sent, lost) = stream.lost(begin, stream.now());
+            few_lost(sent, lost, 20)
+        });
+        assert_eq!(stream.wrong(), 0);
     }
     // Enough data for superpackets.
     let bytes: Vec<u8> = std::iter::repeat_with(|| fastrand::u8(..)).take(4 << 20).collect();

@@ -37,6 +37,26 @@ pub(crate) fn in_one_of_three(mut attempt: impl FnMut() -> Result<(), String>) {
     panic!("three times: {failures:?}");
 }
 
+/// An error if more than this part of the datagrams of a stream are lost: 20 for a twentieth.
+pub(crate) fn few_lost(sent: usize, lost: usize, part: usize) -> Result<(), String> {
+    if lost * part <= sent { Ok(()) } else { Err(format!("of {sent} {lost} lost")) }
+}
+
+/// What a command of `sunder status` prints: it asks again if an end is late, because the machine
+/// is busy.
+pub(crate) fn answered(mut run: impl FnMut() -> Output) -> Output {
+    let mut output = run();
+    until("all ends answer", || {
+        let printed = [&output.stdout[..], &output.stderr].concat();
+        let is_late = String::from_utf8_lossy(&printed).contains("has not answered within");
+        if is_late {
+            output = run();
+        }
+        !is_late
+    });
+    output
+}
+
 /// The addresses and settings of a channel.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Channel {
@@ -187,7 +207,7 @@ impl Pair {
     pub(crate) fn status(&self, name: &str) -> TunnelStatus {
         let mut command = Command::new(env!("CARGO_BIN_EXE_sunder"));
         command.args(["status", "--json"]).env("RUNTIME_DIRECTORY", &self.ends[name].directory);
-        let output = command.output().unwrap();
+        let output = answered(|| command.output().unwrap());
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let tunnels: Vec<TunnelStatus> = serde_json::from_slice(&output.stdout).unwrap();
         let [status] = <[TunnelStatus; 1]>::try_from(tunnels).expect("one tunnel");
@@ -211,7 +231,7 @@ impl Pair {
         let directory = self.place.path().join(name);
         let mut command = Command::new(env!("CARGO_BIN_EXE_sunder"));
         command.args(arguments).env("RUNTIME_DIRECTORY", &directory).current_dir(&directory);
-        self.host(name).run(|| command.output()).unwrap().unwrap()
+        answered(|| self.host(name).run(|| command.output()).unwrap().unwrap())
     }
 
     /// Waits until an end's channel, counted from 0, is in these states: outbound, as the other end

@@ -4,7 +4,9 @@ use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 
 use crate::flood::{Capture, Flood};
-use crate::pair::{Channel, Pair, SERVER, THREE_LINKS, in_one_of_three, network, over, until};
+use crate::pair::{
+    Channel, Pair, SERVER, THREE_LINKS, few_lost, in_one_of_three, network, over, until,
+};
 use crate::stream::{Stream, StreamRate};
 
 /// A third host with a link to the server.
@@ -42,15 +44,17 @@ pub(crate) fn a_flood_does_not_change_the_tunnel() {
     let (pair, kinds) = with_stranger();
     let stream = Stream::start(pair.host("client"), pair.host("server"), SERVER, StreamRate::LIGHT);
     stream.wait_for(300);
-    let begin = stream.now();
-    for kind in &kinds {
-        let flood = kind.start(&pair);
-        stream.wait_for(150);
-        assert!(flood.sent() > 0, "{}", kind.name);
-    }
-    let (sent, lost) = stream.lost(begin, stream.now());
-    // A loose bound, because other tests may be running.
-    assert!(lost <= sent / 2, "of {sent} {lost} lost");
+    in_one_of_three(|| {
+        let begin = stream.now();
+        for kind in &kinds {
+            let flood = kind.start(&pair);
+            stream.wait_for(150);
+            assert!(flood.sent() > 0, "{}", kind.name);
+        }
+        let (sent, lost) = stream.lost(begin, stream.now());
+        // A loose bound, because other tests may be running.
+        few_lost(sent, lost, 2)
+    });
     in_one_of_three(|| {
         let begin = stream.now();
         stream.wait_for(300);
@@ -58,10 +62,12 @@ pub(crate) fn a_flood_does_not_change_the_tunnel() {
         if lost <= sent / 20 { Ok(()) } else { Err(format!("then of {sent} {lost} lost")) }
     });
     assert_eq!(stream.wrong(), 0);
+    for channel in 0..pair.status("server").channels.len() {
+        pair.wait_for_states("server", channel, ["up", "up"]);
+    }
     let status = pair.status("server");
     for channel in &status.channels {
-        assert_eq!(channel.state_out.as_deref(), Some("up"));
-        assert_eq!((channel.state_in.as_deref(), channel.wrong), (Some("up"), 0));
+        assert_eq!(channel.wrong, 0);
     }
     let dropped = status.dropped;
     // The source address is not the client's, so nothing else in the datagrams is examined.
