@@ -77,32 +77,57 @@ impl Testbed {
     }
 }
 
+/// Checks that a measurement takes less than a limit: one of up to three, because a busy machine
+/// may delay some.
+async fn assert_within(limit: Duration, what: &str, measure: impl AsyncFn() -> Duration) {
+    let mut late = Vec::new();
+    for _ in 0..3 {
+        let took = measure().await;
+        if took < limit {
+            return;
+        }
+        late.push(took);
+    }
+    panic!("{what}, three times: {late:?}");
+}
+
 /// It greets and discards the list: the server waits for the list, and the client for the confirm.
 #[tokio::test]
 async fn a_missing_list_is_not_needed() {
-    let service = start_service(async |_| ()).await;
     let plan = Plan { direction: Direction::Up, at: 40, fault: Fault::Silence };
-    let testbed = Testbed::new(service, async |to| FaultRelay::start(to, plan).await.address).await;
-    for opened in 1..=2 {
-        let (code, took) = testbed.open(service).await;
-        assert!(code == 0 && took < Duration::from_secs(6), "{code}, {took:?}");
-        assert_eq!(testbed.broken(), [(0, false), (opened, false), (0, false)]);
-    }
-    testbed.server.stop().await;
+    let measure = async || {
+        let service = start_service(async |_| ()).await;
+        let testbed =
+            Testbed::new(service, async |to| FaultRelay::start(to, plan).await.address).await;
+        let mut longest = Duration::ZERO;
+        for opened in 1..=2 {
+            let (code, took) = testbed.open(service).await;
+            assert_eq!(code, 0);
+            assert_eq!(testbed.broken(), [(0, false), (opened, false), (0, false)]);
+            longest = longest.max(took);
+        }
+        testbed.server.stop().await;
+        longest
+    };
+    assert_within(Duration::from_secs(6), "no list", measure).await;
 }
 
 /// The server has associated, and the client's wait for the confirm is bounded.
 #[tokio::test]
 async fn a_missing_or_changed_confirm_is_not_needed() {
     for (fault, most) in [(Fault::Silence, 4), (Fault::Flip, 1), (Fault::End, 1)] {
-        let service = start_service(async |_| ()).await;
         let plan = Plan { direction: Direction::Down, at: COOKIE + 20, fault };
-        let testbed =
-            Testbed::new(service, async |to| FaultRelay::start(to, plan).await.address).await;
-        let (code, took) = testbed.open(service).await;
-        assert!(code == 0 && took < Duration::from_secs(most), "{fault:?}: {code}, {took:?}");
-        let tampered = testbed.handle.status().channels[1].tampered;
-        assert_eq!(tampered, u64::from(fault == Fault::Flip));
+        let measure = async || {
+            let service = start_service(async |_| ()).await;
+            let testbed =
+                Testbed::new(service, async |to| FaultRelay::start(to, plan).await.address).await;
+            let (code, took) = testbed.open(service).await;
+            assert_eq!(code, 0, "{fault:?}");
+            let tampered = testbed.handle.status().channels[1].tampered;
+            assert_eq!(tampered, u64::from(fault == Fault::Flip));
+            took
+        };
+        assert_within(Duration::from_secs(most), &format!("{fault:?}"), measure).await;
     }
 }
 
@@ -175,12 +200,16 @@ async fn ready_connections_are_not_used_after_a_silent_channel() {
 #[tokio::test]
 async fn a_missing_share_of_the_first_record_is_not_needed() {
     for (direction, at) in [(Direction::Up, LIST + 5), (Direction::Down, COOKIE + LIST + 5)] {
-        let service = start_service(async |_| ()).await;
         let plan = Plan { direction, at, fault: Fault::Silence };
-        let testbed =
-            Testbed::new(service, async |to| FaultRelay::start(to, plan).await.address).await;
-        let (code, took) = testbed.open(service).await;
-        assert!(code == 0 && took < Duration::from_secs(4), "{direction:?}: {code}, {took:?}");
+        let measure = async || {
+            let service = start_service(async |_| ()).await;
+            let testbed =
+                Testbed::new(service, async |to| FaultRelay::start(to, plan).await.address).await;
+            let (code, took) = testbed.open(service).await;
+            assert_eq!(code, 0, "{direction:?}");
+            took
+        };
+        assert_within(Duration::from_secs(4), &format!("{direction:?}"), measure).await;
     }
 }
 
