@@ -141,12 +141,19 @@ fn a_link_keeps_its_delay_and_loss() {
         // A limited rate, and queues for a thread that is late: what is lost is by chance only.
         let conditions =
             format!("rate_mbit = 6, queue_ms = 1000, delay_ms = 20, loss = 0.05{burst}");
-        let TrialMeasurement { values, .. } =
-            accuracy(&conditions, options, "delay = {}\nloss_z = {}");
-        // No packet is early. On a busy machine the programs at the ends wait for a processor. The
-        // experiment `links` measures the accuracy on an idle one.
-        assert_near(values["delay"], 22.4, 2.6);
-        assert_near(values["loss_z"], 0.0, 4.0);
+        let mut measured = Vec::new();
+        // No packet is early. On a busy machine the programs at the ends wait for a processor, so
+        // one of three attempts counts. The experiment `links` measures the accuracy on an idle
+        // one.
+        let is_near = (0..3).any(|_| {
+            let TrialMeasurement { values, .. } =
+                accuracy(&conditions, options, "delay = {}\nloss_z = {}");
+            let (delay, loss_z) = (values["delay"], values["loss_z"]);
+            assert!(delay >= 22.4 - 2.6, "{delay} ms is early");
+            measured.push((delay, loss_z));
+            (delay - 22.4).abs() <= 2.6 && loss_z.abs() <= 4.0
+        });
+        assert!(is_near, "three times a wrong delay or loss: {measured:?}");
     }
 }
 
@@ -189,12 +196,19 @@ fn the_same_seed_loses_the_same_packets() {
         for number in 0..200_u16 {
             sender.send_to(&number.to_le_bytes(), address).unwrap();
         }
-        let mut numbers = BTreeSet::new();
-        let mut number = [0; 2];
-        while receiver.recv(&mut number).is_ok() {
-            numbers.insert(u16::from_le_bytes(number));
+        let (mut numbers, mut number) = (BTreeSet::new(), [0; 2]);
+        let (link, begin) = (network.link("a").unwrap(), Instant::now());
+        // Until the link accounts for all that are missing.
+        loop {
+            let (arrived, counts) = (numbers.len(), link.counts(LinkDirection::Forward));
+            if arrived as u64 + counts.lost + counts.dropped >= 200 {
+                break numbers;
+            }
+            assert!(begin.elapsed() < Duration::from_secs(60), "{arrived} arrived, {counts:?}");
+            if receiver.recv(&mut number).is_ok() {
+                numbers.insert(u16::from_le_bytes(number));
+            }
         }
-        numbers
     };
     let first = arrived(1);
     assert!((120..190).contains(&first.len()), "{} of 200 arrived", first.len());
@@ -217,10 +231,16 @@ fn conditions_change_while_packets_flow() {
         one.read_exact(&mut [0]).unwrap();
         start.elapsed()
     };
-    assert!((2..30).contains(&round_trip().as_millis()));
+    // None is early. Up to three, because a busy machine may delay some.
+    let mut assert_takes = |least: u64, limit: u64| {
+        let times: Vec<Duration> = (0..3).map(|_| round_trip()).collect();
+        assert!(times.iter().all(|time| *time >= Duration::from_millis(least)), "{times:?}");
+        assert!(times.iter().any(|time| *time < Duration::from_millis(limit)), "{times:?}");
+    };
+    assert_takes(2, 30);
     let slow = EmulatedLinkConditions { delay_ms: 60.0, ..EmulatedLinkConditions::default() };
     network.link("a").unwrap().set(LinkDirection::Back, slow).unwrap();
-    assert!((61..90).contains(&round_trip().as_millis()));
+    assert_takes(61, 90);
 }
 
 fn hosts_see_only_their_links() {
@@ -408,10 +428,16 @@ fn too_much_output_ends_a_trial() {
         with("listens = 7009"),
     ];
     for text in floods {
-        let start = Instant::now();
-        let error = performed(&trial("", &text)).unwrap_err();
-        assert!(error.ends_with("printed more than 64 MiB"), "{error}");
-        assert!(start.elapsed() < Duration::from_secs(10), "it took {:?}", start.elapsed());
+        // Up to three times, because a busy machine may delay some.
+        let mut times = Vec::new();
+        let is_soon = (0..3).any(|_| {
+            let start = Instant::now();
+            let error = performed(&trial("", &text)).unwrap_err();
+            assert!(error.ends_with("printed more than 64 MiB"), "{error}");
+            times.push(start.elapsed());
+            start.elapsed() < Duration::from_secs(10)
+        });
+        assert!(is_soon, "three times it took {times:?}");
     }
 }
 
