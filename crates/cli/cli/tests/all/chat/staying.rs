@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use super::members::Room;
+use super::members::{Member, Room};
+use super::wait_for_punctual_rounds;
 
 /// A relay on the path of one member, without any key, that holds what passes.
 pub(super) struct Relay {
@@ -99,24 +100,13 @@ fn a_full_disk_is_named_and_nothing_is_lost() {
     }
     // No file can be made there.
     let obstacle = room.path("bob.state/state.new");
-    obstruct(&obstacle);
-    let began = Instant::now();
-    bob.enter("@alice written to a full disk");
-    let warning = bob.wait_for("warning");
-    assert!(warning.contains("bob.state") && began.elapsed() < Duration::from_secs(2), "{warning}");
+    write_to_a_full_disk(&mut alice, &mut bob, &obstacle);
     alice.enter("@bob sent to a full disk");
     alice.wait_for("queued");
     // It takes part, and neither sends nor shows anything.
-    let rounds = room.rounds();
-    while room.rounds() < rounds + 30 {
-        thread::sleep(Duration::from_millis(20));
-    }
+    wait_for_punctual_rounds(&room, &mut alice, 30);
     assert!(!alice.has_printed("message") && !alice.has_printed("delivered"));
-    assert!(
-        !bob.has_printed("message")
-            && !bob.has_printed("queued")
-            && !alice.has_printed("anonymity 2")
-    );
+    assert!(!bob.has_printed("message") && !bob.has_printed("queued"));
     fs::remove_dir(&obstacle).unwrap();
     bob.wait_for("queued");
     assert_eq!(alice.wait_for("message"), "message bob written to a full disk");
@@ -131,6 +121,30 @@ fn a_full_disk_is_named_and_nothing_is_lost() {
     bob.signal(Signal::TERM);
     let (status, _) = bob.ends_with_log();
     assert!(!status.success());
+}
+
+/// Obstructs bob's state, has bob write to alice, and waits for the warning: it comes at once. Up
+/// to three times, because a busy machine may delay it.
+fn write_to_a_full_disk(alice: &mut Member, bob: &mut Member, obstacle: &Path) {
+    let mut late = Vec::new();
+    loop {
+        obstruct(obstacle);
+        let began = Instant::now();
+        bob.enter("@alice written to a full disk");
+        let warning = bob.wait_for("warning");
+        assert!(warning.contains("bob.state"), "{warning}");
+        if began.elapsed() < Duration::from_secs(2) {
+            return;
+        }
+        late.push(began.elapsed());
+        assert!(late.len() < 3, "three times: {late:?}");
+        // All is as before.
+        fs::remove_dir(obstacle).unwrap();
+        bob.wait_for("queued");
+        alice.wait_for("message");
+        bob.wait_for("delivered");
+        bob.forget();
+    }
 }
 
 /// Makes a directory where a new state is to be written.
