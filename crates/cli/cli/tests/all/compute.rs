@@ -134,8 +134,8 @@ fn a_party_ends_soon_after_the_other() {
             let evaluator = format!("{evaluator} --transport {transport}");
             let ended = both(&words(&garbler), &words(&evaluator));
             assert_eq!(ended.each_ref().map(Ended::output), [ENCRYPTED; 2]);
-            // One that is not told waits for 15 s.
-            assert!(start.elapsed().as_secs() < 10, "{transport}: {:?}", start.elapsed());
+            // One that is not told waits for 15 s, which begin later than this time.
+            assert!(start.elapsed().as_secs() < 15, "{transport}: {:?}", start.elapsed());
         }
     }
 }

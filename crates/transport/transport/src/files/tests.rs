@@ -331,7 +331,7 @@ fn another_connection_takes_the_place_of_a_silent_one() {
         silences += u32::from(matches!(event, FileTransferEvent::Silent { .. }));
     });
     assert_eq!((sent.unwrap().connections, silences), (2, 1));
-    assert!(begin.elapsed() < IDLE_TIMEOUT / 2);
+    assert!(begin.elapsed() < IDLE_TIMEOUT, "it waited for that time");
     assert!(fs::read(to.path().join("a")).unwrap() == data);
 }
 
@@ -362,7 +362,7 @@ fn a_silent_connection_that_recovers_goes_on() {
     let begin = Instant::now();
     let sent = send(&path, connect, |_| {}).unwrap();
     assert_eq!(sent.connections, 1);
-    assert!(begin.elapsed() < IDLE_TIMEOUT / 2);
+    assert!(begin.elapsed() < IDLE_TIMEOUT, "it waited for that time");
     assert!(fs::read(to.path().join("a")).unwrap() == data);
 }
 

@@ -340,8 +340,11 @@ fn an_end_that_does_not_answer_is_named_with_the_step() {
         handshake_timeout: Duration::from_millis(50),
         ..ConnectionOptions::new(pinned(1, 2))
     };
-    let error = connect(&address, &options).unwrap_err();
-    assert!(matches!(error, Error::TimedOut { step: ConnectionStep::Answer, .. }));
+    // On a busy machine the time may be over before the first message is sent.
+    let is_of_answer =
+        |error: &Error| matches!(error, Error::TimedOut { step: ConnectionStep::Answer, .. });
+    let mut errors = (0..10).map(|_| connect(&address, &options).unwrap_err());
+    let error = errors.find(is_of_answer).expect("it waits for the answer");
     let text = format!(
         "{address}: waiting for the handshake's answer: nothing for 0.05 s: does Sunder listen on this port?"
     );
@@ -387,6 +390,19 @@ fn a_stream_that_is_cut_is_no_end() {
 
 #[test]
 fn outsiders_keep_nobody_out() {
+    let mut seen = Vec::new();
+    // A busy machine may delay some.
+    let is_soon = (0..3).any(|_| {
+        let took = connect_beside_outsiders();
+        let is_soon = matches!(&took, Ok(took) if *took < Duration::from_secs(5));
+        seen.push(took);
+        is_soon
+    });
+    assert!(is_soon, "{seen:?}");
+}
+
+/// How long it takes to connect while others hold connections.
+fn connect_beside_outsiders() -> Result<Duration, Error> {
     let (listener, address) = listener(pinned(2, 1));
     let mut idle = Vec::new();
     for i in 0..200 {
@@ -397,10 +413,10 @@ fn outsiders_keep_nobody_out() {
         idle.push(stream);
     }
     let start = Instant::now();
-    let one = connect(&address, &ConnectionOptions::new(pinned(1, 2))).unwrap();
+    let one = connect(&address, &ConnectionOptions::new(pinned(1, 2)))?;
     assert_eq!(listener.accept().unwrap().peer(), Some(secret(1).public()));
     drop(one);
-    assert!(start.elapsed() < Duration::from_secs(5));
+    Ok(start.elapsed())
 }
 
 #[test]
@@ -438,27 +454,42 @@ fn signals_do_not_prolong_a_read() {
         assert_eq!(libc::sigaction(libc::SIGUSR1, &raw const action, std::ptr::null_mut()), 0);
     }
     for transport in all() {
-        let (mut one, two) = pair(transport, pinned(2, 1), pinned(1, 2));
-        one.set_timeout(Some(Duration::from_secs(1))).unwrap();
-        let (ended, is_over) = mpsc::channel();
-        // SAFETY: the thread exists until it has received that all is over.
-        let reader = unsafe { libc::pthread_self() };
-        thread::scope(|scope| {
-            scope.spawn(move || {
-                while is_over.recv_timeout(Duration::from_millis(40)).is_err() {
-                    // SAFETY: as above.
-                    unsafe { libc::pthread_kill(reader, libc::SIGUSR1) };
-                }
-            });
-            let start = Instant::now();
-            let error = one.read(&mut [0]).unwrap_err();
-            assert_eq!(error.kind(), std::io::ErrorKind::TimedOut, "{transport}");
-            let took = start.elapsed();
-            assert!((1.0..3.0).contains(&took.as_secs_f64()), "{transport}: {took:?}");
-            ended.send(()).unwrap();
+        let mut times = Vec::new();
+        // A busy machine may delay some.
+        let is_in_time = (0..3).any(|_| {
+            let took = time_of_interrupted_read(transport);
+            assert!(took >= Duration::from_secs(1), "{transport}: {took:?}");
+            times.push(took);
+            took < Duration::from_secs(3)
         });
-        drop(two);
+        assert!(is_in_time, "{transport}, three times: {times:?}");
     }
+}
+
+/// The time of a read with a limit of 1 s that signals interrupt.
+#[expect(unsafe_code, reason = "signals have no safe interface")]
+fn time_of_interrupted_read(transport: &'static str) -> Duration {
+    let (mut one, two) = pair(transport, pinned(2, 1), pinned(1, 2));
+    one.set_timeout(Some(Duration::from_secs(1))).unwrap();
+    let (ended, is_over) = mpsc::channel();
+    // SAFETY: the thread exists until it has received that all is over.
+    let reader = unsafe { libc::pthread_self() };
+    let (error, took) = thread::scope(|scope| {
+        scope.spawn(move || {
+            while is_over.recv_timeout(Duration::from_millis(40)).is_err() {
+                // SAFETY: as above.
+                unsafe { libc::pthread_kill(reader, libc::SIGUSR1) };
+            }
+        });
+        let start = Instant::now();
+        let read = one.read(&mut [0]);
+        let took = start.elapsed();
+        ended.send(()).unwrap();
+        (read.unwrap_err(), took)
+    });
+    assert_eq!(error.kind(), std::io::ErrorKind::TimedOut, "{transport}");
+    drop(two);
+    took
 }
 
 /// What a child does with its copies of connections and listeners changes nothing at its parent.

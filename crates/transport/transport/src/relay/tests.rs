@@ -278,6 +278,16 @@ fn udp_socket(relay: &Running) -> UdpSocket {
     socket
 }
 
+/// Receives a datagram. A process that is stopped and goes on is interrupted.
+fn receive(socket: &UdpSocket, to: &mut [u8]) -> usize {
+    loop {
+        match socket.recv(to) {
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            received => return received.unwrap(),
+        }
+    }
+}
+
 /// Binds a UDP address at the relay.
 fn bound(relay: &Running, grant: &BindingGrant) -> UdpSocket {
     let socket = udp_socket(relay);
@@ -286,7 +296,7 @@ fn bound(relay: &Running, grant: &BindingGrant) -> UdpSocket {
         if let Some(request) = binding.poll_transmit(now()) {
             socket.send(&request).unwrap();
             let mut answer = [0; 200];
-            let len = socket.recv(&mut answer).unwrap();
+            let len = receive(&socket, &mut answer);
             assert!(len <= request.len(), "{len}");
             binding.handle_datagram(now(), &answer[..len]);
         }
@@ -312,10 +322,10 @@ fn datagrams_are_forwarded_between_the_parties_of_a_pair_only() {
     stranger.send(&[0; 1400]).unwrap();
     one_socket.send(b"to two").unwrap();
     let mut received = [0; 200];
-    let len = two_socket.recv(&mut received).unwrap();
+    let len = receive(&two_socket, &mut received);
     assert_eq!(&received[..len], b"to two");
     two_socket.send(b"to one").unwrap();
-    let len = one_socket.recv(&mut received).unwrap();
+    let len = receive(&one_socket, &mut received);
     assert_eq!(&received[..len], b"to one");
     // The relay handles datagrams in order: it would have answered the stranger before.
     stranger.set_nonblocking(true).unwrap();

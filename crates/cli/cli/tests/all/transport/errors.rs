@@ -14,6 +14,9 @@ use crate::common::sunder;
 /// How long it may take until an error is there that was there from the beginning.
 const MAX_TIME: Duration = Duration::from_secs(5);
 
+/// How long it may take until what is known to the receiver is in its log.
+const LOG_TIMEOUT: Duration = Duration::from_secs(60);
+
 /// A valid public key, of nobody who is here.
 const OTHER_KEY: &str = "3d4017c3e843895a92b70aa74d1b7ebc9c982ccf2ec4968cc0cd55f12af4660c";
 
@@ -92,6 +95,19 @@ fn failed(run: impl FnOnce() -> Output) -> Failed {
     Failed { code: output.status.code().unwrap(), error: errors[0].to_owned(), after }
 }
 
+/// Runs what fails within [`MAX_TIME`]: up to three times, because a busy machine may delay some.
+fn failed_in_time(what: &str, run: impl Fn() -> Failed) -> Failed {
+    let mut late = Vec::new();
+    for _ in 0..3 {
+        let seen = run();
+        if seen.after < MAX_TIME {
+            return seen;
+        }
+        late.push(seen.after);
+    }
+    panic!("{what}, three times: {late:?}");
+}
+
 /// Checks what was printed, and prints it as a line of a table.
 fn check(cause: &str, transport: &str, seen: &Failed, (code, words): (i32, &str)) {
     let Failed { code: ended, error, after } = seen;
@@ -139,9 +155,9 @@ fn causes_are_named_alike_over_all_transports() {
     for transport in TRANSPORTS {
         let sent = |cause: &str, receiver: &Receiver, security: &[&str], expected| {
             let arguments = [security, &["--transport", transport]].concat();
-            let seen = send(place, &address(receiver, transport), &arguments);
+            let send = || send(place, &address(receiver, transport), &arguments);
+            let seen = failed_in_time(&format!("{cause}, {transport}"), send);
             check(cause, transport, &seen, expected);
-            assert!(seen.after < MAX_TIME, "{cause}, {transport}: {:?}", seen.after);
         };
         let words = "it refuses: the given key is not its key, or bytes were changed on the way";
         sent("another key was given", &open, &["--key", OTHER_KEY], (3, words));
@@ -160,9 +176,9 @@ fn causes_are_named_alike_over_all_transports() {
         let key = key_of(&gone);
         sent("the receiver cannot write", &gone, &["--key", &key], (1, words));
         let closed = if transport == "micss" { "127.0.0.1:9,127.0.0.1:9" } else { "127.0.0.1:9" };
-        let seen = send(place, closed, &["--key", &key, "--transport", transport]);
+        let send = || send(place, closed, &["--key", &key, "--transport", transport]);
+        let seen = failed_in_time(&format!("nobody listens, {transport}"), send);
         check("nobody listens", transport, &seen, (1, "nobody listens there"));
-        assert!(seen.after < MAX_TIME, "{transport}: {:?}", seen.after);
     }
 }
 
@@ -194,7 +210,7 @@ fn the_receiver_logs_whom_it_refuses() {
             let arguments = [&security[..], &["--transport", transport]].concat();
             send(place, &receiver.address, &arguments);
             // It is written after the sender was notified.
-            let (mut log, end) = (receiver.log(), Instant::now() + MAX_TIME);
+            let (mut log, end) = (receiver.log(), Instant::now() + LOG_TIMEOUT);
             while !words.iter().any(|words| log.contains(words)) {
                 assert!(Instant::now() < end, "{transport}: {log}");
                 thread::park_timeout(Duration::from_millis(5));
@@ -224,9 +240,8 @@ fn causes_at_one_end_are_named() {
         let arguments = arguments.replace("ADDRESS", address).replace("KEY", key);
         let arguments = arguments.split_whitespace();
         let all: Vec<&str> = ["transport", "send"].into_iter().chain(arguments).collect();
-        let seen = failed(|| sunder(place, &all));
+        let seen = failed_in_time(cause, || failed(|| sunder(place, &all)));
         check(cause, "", &seen, expected);
-        assert!(seen.after < MAX_TIME, "{cause}: {:?}", seen.after);
     }
     let listen = |address: &str, out: &str| {
         failed(|| sunder(place, &["transport", "receive", "--listen", address, "--out", out]))
@@ -305,9 +320,9 @@ fn changed_bytes_are_named_at_the_sender_in_both_directions() {
     ];
     for (cause, changed, words) in cases {
         let on_the_path = changing(&receiver.address, changed);
-        let seen = send(place, &on_the_path, &["--key", key, "--transport", "tcp"]);
+        let send = || send(place, &on_the_path, &["--key", key, "--transport", "tcp"]);
+        let seen = failed_in_time(cause, send);
         check(cause, "tcp", &seen, (3, words));
-        assert!(seen.after < MAX_TIME, "{cause}: {:?}", seen.after);
     }
     // Another service has the port.
     let other = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -328,10 +343,10 @@ fn changed_bytes_are_named_at_the_sender_in_both_directions() {
         for transport in ["auto", "tcp", "mptcp"] {
             let at = &at;
             scope.spawn(move || {
-                let seen = send(place, at, &["--key", key, "--transport", transport]);
+                let send = || send(place, at, &["--key", key, "--transport", transport]);
+                let seen = failed_in_time(transport, send);
                 let words = "does Sunder listen on this port?";
                 check("a service that says nothing", transport, &seen, (1, words));
-                assert!(seen.after < MAX_TIME, "{transport}: {:?}", seen.after);
             });
         }
     });
