@@ -255,7 +255,8 @@ impl Cluster {
         }
         let mut stream =
             UnixStream::connect(self.directory(server).join("quorum-node.sock")).ok()?;
-        stream.set_read_timeout(Some(Duration::from_secs(1))).ok()?;
+        // A server of a busy machine may be late.
+        stream.set_read_timeout(Some(Duration::from_secs(10))).ok()?;
         let mut text = String::new();
         stream.read_to_string(&mut text).ok()?;
         serde_json::from_str(&text).ok()

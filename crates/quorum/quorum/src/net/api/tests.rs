@@ -7,6 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -263,6 +264,21 @@ impl Served {
 /// All connections that are served at a time are kept open, without a request or after one.
 #[test]
 fn idle_connections_do_not_block_new_ones() {
+    let mut times = Vec::new();
+    // Without it, they wait for the time limit of a request's header, which is 10 s. A busy machine
+    // may delay some.
+    let is_soon = (0..3).any(|_| {
+        let took = time_beside_idle_connections();
+        times.push(took);
+        took.as_secs() < 8
+    });
+    assert!(is_soon, "three times: {times:?}");
+}
+
+/// The time of some requests beside connections that are kept open. The limits of those begin
+/// within it.
+fn time_beside_idle_connections() -> Duration {
+    let begun = Instant::now();
     let served = Served::new(Fake::default());
     let mut kept: Vec<UnixStream> = Vec::new();
     for place in 0..64 {
@@ -273,18 +289,17 @@ fn idle_connections_do_not_block_new_ones() {
         }
         kept.push(stream);
     }
-    let begun = std::time::Instant::now();
     for _ in 0..4 {
         assert_eq!(served.ask("GET", "/v1/health", b"").0, 200);
     }
-    // Without it, they wait for the time limit of a request's header, which is 10 s.
-    assert!(begun.elapsed().as_secs() < 8, "{:?}", begun.elapsed());
+    let took = begun.elapsed();
     let is_open = |stream: &mut UnixStream| {
         stream.set_nonblocking(true).unwrap();
         stream.read(&mut [0; 1000]).is_err()
     };
     let open = kept.iter_mut().map(is_open).filter(|is_open| *is_open).count();
     assert!(open >= 32, "{open} of 64 are left open: no more are closed than places are needed");
+    took
 }
 
 #[test]
