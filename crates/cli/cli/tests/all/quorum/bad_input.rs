@@ -117,7 +117,7 @@ impl Attack {
     fn refused(&self, words: &str, count: impl Fn() -> u64, act: impl FnOnce()) {
         let (lines, before) = (self.warnings().len(), count());
         act();
-        let deadline = Instant::now() + Duration::from_secs(20);
+        let deadline = Instant::now() + Duration::from_secs(60);
         while count() == before || self.warnings().len() == lines {
             assert!(
                 Instant::now() < deadline,
