@@ -99,6 +99,12 @@ pub(crate) fn computation_over_the_path() {
 }
 
 pub(crate) fn tunnel_over_like_channels() {
+    // A busy machine may carry less, and delay some channels more than others.
+    assert!((0..3).any(|_| carries_what_is_predicted()), "not in one of three runs");
+}
+
+/// Whether a tunnel over like channels carries what is predicted, and by all of them.
+fn carries_what_is_predicted() -> bool {
     let testbed = SiteTestbed::new();
     with_fast_paths(&testbed);
     let text = with(REMICSS_IDENTICAL, "rate", "[8]");
@@ -107,16 +113,19 @@ pub(crate) fn tunnel_over_like_channels() {
     let results = results(&succeeded(testbed.run("remicss-identical", &text, &place)));
     let trials = results["trials"].as_array().unwrap();
     assert_eq!(trials.len(), 2, "{results}");
-    for trial in trials {
-        let predicted = trial["predictions"]["carried"].as_f64().unwrap();
-        let carried = number(trial, "carried").unwrap();
-        assert!(carried > 0.5 * predicted && carried < 1.1 * predicted, "{trial}");
-        // A tenth more is sent than the tunnel can carry.
-        assert!((0.03..0.6).contains(&number(trial, "loss").unwrap()), "{trial}");
-        assert!(number(trial, "uneven").unwrap() < 0.5, "{trial}");
+    trials.iter().all(|trial| {
+        println!("{trial}");
         // The clocks of two machines differ.
         assert_eq!(number(trial, "delay"), None, "{trial}");
-    }
+        let predicted = trial["predictions"]["carried"].as_f64().unwrap();
+        let carried = number(trial, "carried").unwrap();
+        // A tenth more is sent than the tunnel can carry.
+        let loss = number(trial, "loss").unwrap();
+        carried > 0.5 * predicted
+            && carried < 1.1 * predicted
+            && (0.03..0.6).contains(&loss)
+            && number(trial, "uneven").unwrap() < 0.5
+    })
 }
 
 const ROUND_TRIP: &str = r#"
