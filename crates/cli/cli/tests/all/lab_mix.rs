@@ -222,19 +222,28 @@ proxy_share = {{}}
 proxy_memory = {{ unit = "B" }}
 "#
     );
-    let Some(trials) = trials_of(&text) else { return };
-    let value = |name: &str| trials[0]["values"][name].as_f64().unwrap();
     let shape = MailboxShape::new(6, 1, 1, 3, 512).unwrap();
     let [interval, least] = [2_000, 400].map(Duration::from_millis);
     let terms = MixTerms::new(MixExchangeKind::Broadcast, shape, interval, least).unwrap();
     let cost = MemberCost::new(&terms, 6);
     let rounds_of_day = 86_400.0 / 0.4;
-    for (measured, per_day) in [("up", cost.up_per_day), ("down", cost.down_per_day)] {
-        let ratio =
-            value(measured) / (Duration::from_micros(per_day).as_secs_f64() * 1e6 / rounds_of_day);
+    let mut seen = Vec::new();
+    // On a busy machine members are late, and then some of their rounds have other bytes.
+    for _ in 0..3 {
+        let Some(trials) = trials_of(&text) else { return };
+        let value = |name: &str| trials[0]["values"][name].as_f64().unwrap();
+        assert!(value("round") >= 400.0 && value("delivery_95") > 400.0, "{}", trials[0]);
+        assert!(value("proxy_share") > 0.0 && value("proxy_memory") > 1e6, "{}", trials[0]);
+        let of_day = [("up", cost.up_per_day), ("down", cost.down_per_day)];
+        let ratios = of_day.map(|(measured, per_day)| {
+            let bytes = Duration::from_micros(per_day).as_secs_f64() * 1e6;
+            value(measured) / (bytes / rounds_of_day)
+        });
         // Acknowledgements of the kernel can have packets of their own, or go with others.
-        assert!((0.85..1.25).contains(&ratio), "{measured}: {ratio} {}", trials[0]);
+        if ratios.iter().all(|ratio| (0.85..1.25).contains(ratio)) {
+            return;
+        }
+        seen.push((ratios, trials[0].to_string()));
     }
-    assert!(value("round") >= 400.0 && value("delivery_95") > 400.0, "{}", trials[0]);
-    assert!(value("proxy_share") > 0.0 && value("proxy_memory") > 1e6, "{}", trials[0]);
+    panic!("three times not the bytes up and down: {seen:?}");
 }

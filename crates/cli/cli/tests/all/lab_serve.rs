@@ -217,6 +217,7 @@ fn a_computation_is_run_from_the_page() {
     let (_, run) = server.call("GET", &path, &Value::Null);
     assert_eq!(run["state"], "interrupted", "{run}");
     let place = directory.path().to_str().unwrap();
+    let deadline = Instant::now() + Duration::from_secs(90);
     while is_running(place) {
         assert!(Instant::now() < deadline, "a process of the run is left");
         thread::sleep(Duration::from_millis(50));

@@ -23,7 +23,7 @@ const WAIT_TIMEOUT: Duration = Duration::from_secs(5);
 const REQUEST_PAUSE: Duration = Duration::from_millis(20);
 
 /// The time limit until all attackers are active.
-const BUILD_UP_TIMEOUT: Duration = Duration::from_secs(20);
+const BUILD_UP_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The length of the service's answer, in bytes.
 const ANSWER_LEN: usize = 1000;
