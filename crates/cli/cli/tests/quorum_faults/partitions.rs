@@ -16,7 +16,7 @@ const CUT: Duration = Duration::from_secs(8);
 
 pub(crate) fn halves_of_a_group_sign_and_the_refresh_ends_when_they_meet() {
     let mut cluster = Cluster::start(DELAY_MS);
-    halves(&mut cluster);
+    cluster.with_short_pause("2 and 2 of the old group", halves);
 }
 
 pub(crate) fn every_partition() {
@@ -29,17 +29,23 @@ pub(crate) fn every_partition() {
         }
         worst.print();
     };
-    print("2 and 2 of the old group", vec![halves(&mut cluster)]);
-    let outcomes = (0..4).map(|alone| one_alone(&mut cluster, alone)).collect();
-    print("1 and 3 of the old group", outcomes);
+    let what = "2 and 2 of the old group";
+    print(what, vec![cluster.with_short_pause(what, halves)]);
+    let what = "1 and 3 of the old group";
+    let of = |alone| cluster.with_short_pause(what, |cluster| one_alone(cluster, alone));
+    print(what, (0..4).map(of).collect());
     let steps = [Step::Open, Step::SessionKeys, Step::Dealing, Step::Proved, Step::Computed];
     let outcomes = steps.map(|step| old_from_new(&mut cluster, step));
     print("old and new group", outcomes.into());
-    let outcomes = [LinkDirection::Forward, LinkDirection::Back];
-    let outcomes = outcomes.map(|direction| deaf_or_mute(&mut cluster, direction));
-    print("one server sends or receives nothing", outcomes.into());
-    print("a tenth of all packets is lost", vec![lossy(&mut cluster)]);
-    print("links that flap", vec![flapping(&mut cluster)]);
+    let what = "one server sends or receives nothing";
+    let outcomes = [LinkDirection::Forward, LinkDirection::Back].map(|direction| {
+        cluster.with_short_pause(what, |cluster| deaf_or_mute(cluster, direction))
+    });
+    print(what, outcomes.into());
+    let what = "a tenth of all packets is lost";
+    print(what, vec![cluster.with_short_pause(what, lossy)]);
+    let what = "links that flap";
+    print(what, vec![cluster.with_short_pause(what, flapping)]);
 }
 
 /// Approves the refresh to the other group at two servers.
@@ -154,7 +160,5 @@ fn flapping(cluster: &mut Cluster) -> Outcome {
 
 /// The fault has ended, and the refresh ends.
 fn finish(cluster: &mut Cluster, to: Vec<usize>) -> Outcome {
-    let outcome = cluster.refreshed(to, Instant::now());
-    assert!(outcome.pause < MAX_PAUSE, "{:?} without a signature", outcome.pause);
-    outcome
+    cluster.refreshed(to, Instant::now())
 }

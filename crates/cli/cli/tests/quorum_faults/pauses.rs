@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::cluster::Cluster;
-use crate::refreshes::{MAX_PAUSE, Outcome, Step, Worst};
+use crate::refreshes::{Outcome, Step, Worst};
 
 /// The delay of each link.
 const DELAY_MS: u32 = 5;
@@ -25,6 +25,11 @@ pub(crate) fn every_server_stopped_for_20_seconds() {
 }
 
 fn stopped(cluster: &mut Cluster, victim: usize, step: Step, time: Duration) -> Outcome {
+    let what = format!("{victim} stopped at {step:?}");
+    cluster.with_short_pause(&what, |cluster| stop(cluster, victim, step, time))
+}
+
+fn stop(cluster: &mut Cluster, victim: usize, step: Step, time: Duration) -> Outcome {
     let to = cluster.other_group();
     cluster.signers.reset_pause();
     for server in [cluster.group[1], cluster.group[2]] {
@@ -37,8 +42,5 @@ fn stopped(cluster: &mut Cluster, victim: usize, step: Step, time: Duration) -> 
     cluster.until_step(Step::HeaderSigned);
     cluster.until("the time is over", || since.elapsed() >= time);
     cluster.resume(victim);
-    let outcome = cluster.refreshed(to, Instant::now());
-    let pause = outcome.pause;
-    assert!(pause < MAX_PAUSE, "{victim} at {step:?}: {pause:?} without a signature");
-    outcome
+    cluster.refreshed(to, Instant::now())
 }

@@ -146,6 +146,30 @@ impl Cluster {
         (self.group, self.epoch) = (group, self.epoch + 1);
     }
 
+    /// Causes a fault in which signatures pause for less than [`MAX_PAUSE`]: up to three times,
+    /// each time from the same group, because a busy machine may delay signatures.
+    pub(crate) fn with_short_pause(
+        &mut self,
+        what: &str,
+        fault: impl Fn(&mut Self) -> Outcome,
+    ) -> Outcome {
+        let (before, mut pauses) = (self.group.clone(), Vec::new());
+        loop {
+            let outcome = fault(self);
+            if outcome.pause < MAX_PAUSE {
+                return outcome;
+            }
+            pauses.push(outcome.pause);
+            assert!(pauses.len() < 3, "{what}, three times: {pauses:?} without a signature");
+            if self.group != before {
+                for server in [self.group[0], self.group[1]] {
+                    self.approve(server, &before);
+                }
+                self.refreshed(before.clone(), Instant::now());
+            }
+        }
+    }
+
     /// Waits until they are, and checks everything. The fault has ended at `since`.
     pub(crate) fn settled(&self, since: Instant) -> Outcome {
         self.settle();
