@@ -300,19 +300,14 @@ fn two_hosts_meet_at_a_relay() {
     let address = line.trim_end().strip_prefix("listening on ").unwrap();
     let receiver = Receiver::start_at(["--via", address], to.path(), &[]);
     assert_eq!(receiver.address.split_once('@').unwrap().1, address);
+    let mut joined = 0;
     for (name, transport, path) in
         [("a", "auto", "direct"), ("b", "burst", "direct"), ("c", "tcp", "relayed tcp")]
     {
-        let data = pattern(1_000_000);
-        fs::write(from.path().join(name), &data).unwrap();
-        let sent =
-            succeeded(&receiver.send(from.path(), name, &["--json", "--transport", transport]));
-        let sent: serde_json::Value = serde_json::from_str(&sent).unwrap();
-        assert_eq!(sent["path"], path, "{sent}");
-        assert!(fs::read(to.path().join(name)).unwrap() == data);
+        joined += send_over([from.path(), to.path()], &receiver, name, transport, path);
     }
     let (code, error) =
-        failed(&receiver.send_to(&receiver.address, from.path(), "a", &["--transport", "quic"]));
+        failed(&receiver.send_to(&receiver.address, from.path(), "a1", &["--transport", "quic"]));
     assert_eq!(code, 2);
     assert!(error.contains("only the transports burst and tcp can be used"), "{error}");
     let status = |format: &str| {
@@ -324,13 +319,40 @@ fn two_hosts_meet_at_a_relay() {
     let relayed = &all[0];
     let port = address.rsplit_once(':').unwrap().1;
     assert_eq!((&relayed["kind"], &relayed["name"]), (&"relay".into(), &port.into()), "{all}");
-    assert_eq!((&relayed["listen"], &relayed["joined"]), (&address.into(), &3.into()), "{all}");
+    assert_eq!(relayed["listen"], address, "{all}");
+    assert_eq!(relayed["joined"], joined, "{all}");
     assert!(relayed["to_waiting_bytes"].as_u64().unwrap() > 1_000_000, "{all}");
     let metrics = status("--metrics");
     let labels = format!("{{service=\"relay\",name=\"{port}\"}}");
-    assert!(metrics.contains(&format!("sunder_relay_joined_total{labels} 3\n")), "{metrics}");
+    let joined = format!("sunder_relay_joined_total{labels} {joined}\n");
+    assert!(metrics.contains(&joined), "{metrics}");
     relay.kill().unwrap();
     relay.wait().unwrap();
+}
+
+/// Sends a file from one directory to the other at a relay, by this transport, until it goes by
+/// this path: up to three times, because direct paths are given up soon, and a busy machine may be
+/// too late for some. Returns how often it was sent.
+fn send_over(
+    [from, to]: [&Path; 2],
+    receiver: &Receiver,
+    name: &str,
+    transport: &str,
+    path: &str,
+) -> u64 {
+    let mut seen = Vec::new();
+    for times in 1..=3 {
+        let (name, data) = (format!("{name}{times}"), pattern(1_000_000));
+        fs::write(from.join(&name), &data).unwrap();
+        let sent = succeeded(&receiver.send(from, &name, &["--json", "--transport", transport]));
+        let sent: serde_json::Value = serde_json::from_str(&sent).unwrap();
+        assert!(fs::read(to.join(&name)).unwrap() == data);
+        if sent["path"] == path {
+            return times;
+        }
+        seen.push(sent);
+    }
+    panic!("three times not {path}: {seen:?}");
 }
 
 /// The connection breaks twice, and both ends are killed once.

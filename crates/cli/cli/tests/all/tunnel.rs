@@ -74,10 +74,17 @@ fn measured(directory: &Path, text: &str) -> Option<Value> {
 
 #[test]
 fn one_channel_reveals_no_packets() {
-    let place = tempfile::tempdir().unwrap();
-    let Some(values) = measured(place.path(), &format!("{EXPERIMENT}{FLOW}")) else { return };
-    assert!(values["loss"].as_f64().unwrap() < 0.01, "{values}");
-    assert!(values["carried"].as_f64().unwrap() > 4.0, "{values}");
+    let mut seen = Vec::new();
+    // A busy machine may lose packets of some.
+    let place = loop {
+        let place = tempfile::tempdir().unwrap();
+        let Some(values) = measured(place.path(), &format!("{EXPERIMENT}{FLOW}")) else { return };
+        if values["loss"].as_f64().unwrap() < 0.01 && values["carried"].as_f64().unwrap() > 4.0 {
+            break place;
+        }
+        seen.push(values);
+        assert!(seen.len() < 3, "three times: {seen:?}");
+    };
 
     let captures = ["out/1-a.pcapng", "out/1-b.pcapng", "out/1-c.pcapng"];
     let arguments = [&["eavesdrop", "--json"][..], &captures].concat();
@@ -109,8 +116,11 @@ fn script(lines: &str) -> String {
 #[test]
 fn status_shows_measured_values() {
     let place = tempfile::tempdir().unwrap();
-    let lines = "sleep 0.5; RUNTIME_DIRECTORY={files}/c {sunder} status --json > {files}/status; \
-                 tr , '\\n' < {files}/status | grep -c '\"state_.*\":\"up\"' | sed s/^/number:/";
+    // Until all have been measured.
+    let lines = "for _ in $(seq 100); do sleep 0.5; \
+                 RUNTIME_DIRECTORY={files}/c {sunder} status --json > {files}/status; \
+                 up=$(tr , '\\n' < {files}/status | grep -c '\"state_.*\":\"up\"' || true); \
+                 if [ $up = 6 ]; then break; fi; done; echo number: $up";
     let Some(values) = measured(place.path(), &script(lines)) else { return };
     assert_eq!(values["number"], 6.0, "three channels, out and in");
 }

@@ -164,12 +164,14 @@ mod tests {
         let listener =
             Listener::bind("127.0.0.1:0", &ConnectionOptions::new(ConnectionSecurity::Insecure))
                 .unwrap();
-        let measured = PathProbe::start(listener.local_addr())
-            .unwrap()
-            .run(|_| true, || true)
-            .unwrap()
-            .unwrap();
-        assert!(measured.round_trip < Duration::from_millis(500));
+        let probe = || {
+            let probe = PathProbe::start(listener.local_addr()).unwrap();
+            probe.run(|_| true, || true).unwrap().unwrap()
+        };
+        // A busy machine may delay all packets of some.
+        let is_short = |it: &ProbeMeasurement| it.round_trip < Duration::from_millis(500);
+        let measured = (0..3).map(|_| probe()).find(is_short);
+        let measured = measured.expect("one of three round trips over loopback is short");
         assert_eq!(measured.host, host::info(None));
         assert!(measured.host.reading_rate > 1_000_000);
         let short = PathProbe::start(listener.local_addr())

@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 use udp::streams::now;
 
 use super::*;
-use crate::net::{Listener, connect};
+use crate::net::{Connection, Listener, connect};
 use crate::options::{ConnectionOptions, ConnectionSecurity};
 use crate::protocol::relay::{RelayRequest, RelayResponse, RelaySecret, STILL_PRESENT};
 use crate::protocol::relay_binding::{BINDING_GRANT_LEN, BindingGrant, RelayBinding, request};
@@ -56,6 +56,27 @@ fn options(own: u8, peer: u8) -> ConnectionOptions {
     ConnectionOptions::new(ConnectionSecurity::pinned(secret(own), vec![secret(peer).public()]))
 }
 
+/// Two ends that have met by this transport and path. Direct paths are given up soon, so a busy
+/// machine may be too late for some: up to three times. Also returns how often they have met.
+fn met(
+    address: &str,
+    options: &ConnectionOptions,
+    listener: &Listener,
+    expected: (&str, ConnectionPath),
+) -> (Connection, Connection, u64) {
+    let mut seen = Vec::new();
+    for times in 1..=3 {
+        let one = connect(address, options).unwrap();
+        let two = listener.accept().unwrap();
+        if [&one, &two].iter().all(|end| (end.transport(), end.path()) == expected) {
+            return (one, two, times);
+        }
+        let ends = [&one, &two].map(|end| format!("{}, {:?}", end.transport(), end.path()));
+        seen.push(ends);
+    }
+    panic!("three times not {expected:?}: {seen:?}");
+}
+
 #[test]
 fn two_parties_meet_again_and_again() {
     let relay = relay();
@@ -67,12 +88,10 @@ fn two_parties_meet_again_and_again() {
         (TransportChoice::Auto, "burst", ConnectionPath::Direct),
         (TransportChoice::Named("burst"), "burst", ConnectionPath::Direct),
     ];
+    let mut joined = 0;
     for (round, (choice, transport, path)) in (0_u8..).zip(choices) {
-        let mut one = connect(&address, &over(choice)).unwrap();
-        let mut two = listener.accept().unwrap();
-        for end in [&one, &two] {
-            assert_eq!((end.transport(), end.path()), (transport, path));
-        }
+        let (mut one, mut two, times) = met(&address, &over(choice), &listener, (transport, path));
+        joined += times;
         assert_eq!(two.peer(), Some(IdentitySecretKey::new(&[1; 32]).public()));
         let data = vec![round; 1_000_000];
         let sent = data.clone();
@@ -90,7 +109,7 @@ fn two_parties_meet_again_and_again() {
         two.finish().unwrap();
         assert_eq!(writing.join().unwrap(), b"ok");
     }
-    let status = relay.until(|status| status.joined == 3 && status.pairs == 0);
+    let status = relay.until(|status| status.joined == joined && status.pairs == 0);
     assert_eq!(
         (&status.listen, status.refused),
         (&relay.address.to_string(), RelayRefusalCounts::default())

@@ -156,6 +156,17 @@ fn a_reader_that_ends_ends_both_commands_with_one_line() {
 
 #[test]
 fn a_stream_takes_the_path_that_a_relay_helps_to_find() {
+    // The direct path is given up soon, so a busy machine may be too late for some.
+    let mut printed = Vec::new();
+    let is_direct = (0..3).any(|_| {
+        printed.push(sent_at_a_relay());
+        printed.last().is_some_and(|it: &String| it.contains("by burst, path: direct"))
+    });
+    assert!(is_direct, "three times: {printed:?}");
+}
+
+/// Sends a stream at a relay. Returns what the sender prints.
+fn sent_at_a_relay() -> String {
     let (_relay, directory, relay) = super::code::relay();
     let output = File::create(directory.path().join("out")).unwrap();
     let place = ["--via", relay.as_str()];
@@ -164,10 +175,9 @@ fn a_stream_takes_the_path_that_a_relay_helps_to_find() {
     let data = pattern(3_000_000);
     sender.stdin.take().unwrap().write_all(&data).unwrap();
     let sent = ended(sender);
-    let printed = String::from_utf8(sent.stdout).unwrap();
-    assert!(printed.contains("by burst, path: direct"), "{printed}");
     assert_eq!((sent.status.code(), receiver.end().0), (Some(0), Some(0)));
     assert!(fs::read(directory.path().join("out")).unwrap() == data);
+    String::from_utf8(sent.stdout).unwrap()
 }
 
 #[test]
