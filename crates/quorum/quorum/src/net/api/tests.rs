@@ -261,16 +261,18 @@ impl Served {
     }
 }
 
+/// Before the end of the time limit of a request's header, which is 10 s.
+const SOON: Duration = Duration::from_secs(8);
+
 /// All connections that are served at a time are kept open, without a request or after one.
 #[test]
 fn idle_connections_do_not_block_new_ones() {
     let mut times = Vec::new();
-    // Without it, they wait for the time limit of a request's header, which is 10 s. A busy machine
-    // may delay some.
+    // Without it, they wait for that time limit. A busy machine may delay some.
     let is_soon = (0..3).any(|_| {
         let took = time_beside_idle_connections();
         times.push(took);
-        took.as_secs() < 8
+        took < SOON
     });
     assert!(is_soon, "three times: {times:?}");
 }
@@ -298,7 +300,9 @@ fn time_beside_idle_connections() -> Duration {
         stream.read(&mut [0; 1000]).is_err()
     };
     let open = kept.iter_mut().map(is_open).filter(|is_open| *is_open).count();
-    assert!(open >= 32, "{open} of 64 are left open: no more are closed than places are needed");
+    // Later, the limits close them.
+    let is_right = open >= 32 || took >= SOON;
+    assert!(is_right, "{open} of 64 are left open: no more are closed than places are needed");
     took
 }
 
