@@ -1,11 +1,11 @@
 //! The send queue of a connection.
 
-use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use std::{hint, io};
 
 use transport::{ConnectionCloser, ConnectionWriter, MessageStream};
 
@@ -15,9 +15,15 @@ const MESSAGE_OVERHEAD: usize = 128;
 /// The stack size of a thread that only moves bytes.
 pub(super) const STACK_LEN: usize = 256 << 10;
 
+/// How long before the time of a message its thread is awake: a thread that has just been woken
+/// writes later, and how much later depends on what the processor did meanwhile.
+const AWAKE_BEFORE: Duration = Duration::from_micros(300);
+
 /// A message that waits. Several connections may share its bytes.
 struct OutboxMessage {
     bytes: Arc<[u8]>,
+    /// When it may be written at the earliest.
+    not_before: Option<Instant>,
     /// To be called when it is written.
     on_written: Option<Box<dyn FnOnce() + Send>>,
 }
@@ -62,7 +68,13 @@ impl ConnectionOutbox {
 
     /// Queues a message. If the peer is too slow or gone, closes the connection and returns false.
     pub(super) fn send(&self, message: impl Into<Arc<[u8]>>) -> bool {
-        self.queue(OutboxMessage { bytes: message.into(), on_written: None })
+        self.queue(OutboxMessage { bytes: message.into(), not_before: None, on_written: None })
+    }
+
+    /// The same for a message that is written at this time, or at once if it has passed. Messages
+    /// that are queued later are written after it.
+    pub(super) fn send_at(&self, message: Vec<u8>, at: Instant) -> bool {
+        self.queue(OutboxMessage { bytes: message.into(), not_before: Some(at), on_written: None })
     }
 
     /// The same. Calls `on_written` when the kernel has taken the message.
@@ -71,7 +83,8 @@ impl ConnectionOutbox {
         message: Arc<[u8]>,
         on_written: impl FnOnce() + Send + 'static,
     ) -> bool {
-        self.queue(OutboxMessage { bytes: message, on_written: Some(Box::new(on_written)) })
+        let on_written = Some(Box::new(on_written) as Box<_>);
+        self.queue(OutboxMessage { bytes: message, not_before: None, on_written })
     }
 
     fn queue(&self, message: OutboxMessage) -> bool {
@@ -112,6 +125,9 @@ fn write(
     while let Ok(message) = taken.recv() {
         let (mut next, mut written) = (Some(message), Vec::new());
         while let Some(message) = next {
+            if let Some(time) = message.not_before {
+                wait_until(time);
+            }
             messages.send(&message.bytes)?;
             waiting.fetch_sub(message.memory(), Ordering::Relaxed);
             written.extend(message.on_written);
@@ -123,4 +139,13 @@ fn write(
         }
     }
     Ok(())
+}
+
+/// Waits until `time` without sleeping at last, so that what follows is not later if the processor
+/// has just slept.
+fn wait_until(time: Instant) {
+    thread::sleep(time.saturating_duration_since(Instant::now()).saturating_sub(AWAKE_BEFORE));
+    while Instant::now() < time {
+        hint::spin_loop();
+    }
 }

@@ -33,6 +33,10 @@ pub use opening::found_group;
 /// The maximum number of queued inputs.
 const MAX_INPUTS: usize = 64;
 
+/// The time from the receipt of a message until its reply is sent: longer than the work for the
+/// reply takes, so that somebody who measures it learns nothing about the member.
+const REPLY_DELAY: Duration = Duration::from_millis(3);
+
 /// The time limit for sending the last bytes when the chat ends.
 const LAST_BYTES_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -88,7 +92,8 @@ enum ChatInput {
     /// A new connection: its number, its two halves, and the channel that allows reading the next
     /// message of at most a given length.
     Opened(u64, ConnectionWriter, ConnectionCloser, SyncSender<usize>),
-    Received(u64, Vec<u8>),
+    /// A message, and when it was received.
+    Received(u64, Vec<u8>, Instant),
     Ended(u64, String),
     /// The output thread has a result.
     OutputDone,
@@ -190,6 +195,8 @@ struct ChatDriver {
     /// When the proxy has last sent something, and whether its silence was reported.
     heard: Duration,
     is_silent: bool,
+    /// When replies to the last received message may be sent at the earliest.
+    replies_at: Instant,
     /// When to write the state again, if it could not be written.
     store_again: Option<Duration>,
     /// Whether it runs for a few commands: it does not connect, and leaves messages unshown.
@@ -253,6 +260,7 @@ impl ChatDriver {
             offers,
             heard: Duration::ZERO,
             is_silent: false,
+            replies_at: start,
             store_again: None,
             is_offline: false,
             why: None,
@@ -434,7 +442,7 @@ impl ChatDriver {
             ChatInput::Command(command) => self.run_command(command),
             ChatInput::OutputDone => {}
             ChatInput::Opened(number, ..)
-            | ChatInput::Received(number, _)
+            | ChatInput::Received(number, ..)
             | ChatInput::Ended(number, _)
                 if number != self.number => {}
             ChatInput::Opened(_, writer, closer, next) => {
@@ -449,7 +457,8 @@ impl ChatDriver {
                 self.link = Some(ChatProxyConnection { outbox, next });
                 self.output.report(ChatEvent::Connected);
             }
-            ChatInput::Received(_, message) => {
+            ChatInput::Received(_, message, at) => {
+                self.replies_at = at + REPLY_DELAY;
                 let before = self.client.exchanges();
                 let now = self.now();
                 self.hear(now);
@@ -509,7 +518,7 @@ impl ChatDriver {
             } else if let Some(message) = self.client.poll_transmit(now) {
                 if let Some(ChatProxyConnection { outbox, .. }) = &self.link {
                     // If this fails, the reading thread notices.
-                    outbox.send(message);
+                    outbox.send_at(message, self.replies_at);
                 }
             } else if self.output.is_idle()
                 && !self.is_offline

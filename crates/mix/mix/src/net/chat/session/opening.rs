@@ -164,7 +164,7 @@ pub(super) fn read(
             Ok(None) => return "the proxy has ended the connection".into(),
             Err(error) => return error.to_string(),
         };
-        if inputs.send(ChatInput::Received(number, message)).is_err() {
+        if inputs.send(ChatInput::Received(number, message, Instant::now())).is_err() {
             return gone();
         }
     }
