@@ -73,7 +73,7 @@ const MINUTES: [(&str, u64); 21] = [
     ("micss-sizes", 4),
     ("micss-opening", 6),
     ("remicss-rate", 35),
-    ("remicss-loss", 55),
+    ("remicss-loss", 130),
     ("remicss-delay", 18),
     ("remicss-identical", 15),
     ("remicss-learning", 36),
