@@ -61,7 +61,7 @@ pub fn built_in_minutes(name: &str) -> Option<u64> {
 }
 
 /// They are not in the files: results belong to a file with a certain SHA-256.
-const MINUTES: [(&str, u64); 21] = [
+const MINUTES: [(&str, u64); 29] = [
     ("links", 4),
     ("capacity", 3),
     ("capacity-tcp", 3),
@@ -83,6 +83,14 @@ const MINUTES: [(&str, u64); 21] = [
     ("transport-table", 20),
     ("transport-core", 2),
     ("transport-fairness", 38),
+    ("compute-links", 80),
+    ("compute-gmw", 7),
+    ("mix-millionaires", 12),
+    ("mix-slots", 8),
+    ("mix-delivery", 21),
+    ("mix-restart", 2),
+    ("mix-profiles", 45),
+    ("mix-scale", 30),
 ];
 
 #[cfg(test)]
