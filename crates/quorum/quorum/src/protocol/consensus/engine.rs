@@ -1,6 +1,7 @@
 //! A server's part in the agreement, one height after another.
 
 mod effects;
+mod requests;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use arc_malachitebft_core_types::{LinearTimeouts, ThresholdParams, VoteExtension
 use bytes::Bytes;
 
 use self::effects::{ConsensusEffectHandler, PendingHeight};
+use self::requests::ValueRequests;
 use super::codec::{self, ConsensusMessage, DecidedValue};
 use super::context::servers::ConsensusValidatorSet;
 use super::context::{ConsensusContext, LogValue, Proposal, ValidatorAddress};
@@ -129,9 +131,9 @@ pub(crate) struct ConsensusEngine {
     early: Vec<(ValidatorAddress, SignedConsensusMsg<ConsensusContext>)>,
     /// The other servers of the set that have voted or proposed at this height.
     voters: BTreeSet<ValidatorAddress>,
-    /// Servers that were asked for this height's value.
-    asked: BTreeSet<ValidatorAddress>,
-    /// The server that has sent the last height's value, and may have later ones.
+    /// Requests for this height's value.
+    requests: ValueRequests,
+    /// A server that may have the next height's value.
     ahead: Option<ValidatorAddress>,
     /// When to ask others for help, and the interval until the next time.
     stall: Option<Duration>,
@@ -173,7 +175,7 @@ impl ConsensusEngine {
             outputs: Vec::new(),
             early: Vec::new(),
             voters: BTreeSet::new(),
-            asked: BTreeSet::new(),
+            requests: ValueRequests::new(),
             ahead: None,
             stall: None,
             pause: STALL,
@@ -222,7 +224,7 @@ impl ConsensusEngine {
         self.signer.set_key(key);
         self.state.params.enabled = self.signer.is_voter(&servers);
         self.phase = HeightPhase::Running;
-        self.asked.clear();
+        self.requests.begin();
         self.voters.clear();
         self.pool.begin(check, now);
         (self.stall, self.pause) = (None, STALL);
@@ -321,7 +323,7 @@ impl ConsensusEngine {
         let own = self.signer.address();
         let entries = self.pool.of(own).cloned().map(ConsensusMessage::Entry);
         self.outputs.extend(entries.map(|message| ConsensusOutput::Send(server, message)));
-        self.outputs.push(ConsensusOutput::Send(server, ConsensusMessage::Want(self.height())));
+        self.want(server);
         if self.phase == HeightPhase::Running {
             let (height, round) = (self.state.height(), self.state.round());
             if let Some(own) = self.state.full_proposal_at_round_and_proposer(&height, round, &own)
@@ -392,9 +394,15 @@ impl ConsensusEngine {
         }
         if self.stall.is_some_and(|at| at <= now) {
             self.stall = None;
-            self.asked.clear();
-            self.outputs.push(ConsensusOutput::Broadcast(ConsensusMessage::Want(self.height())));
             let own = self.signer.address();
+            let others: Vec<_> = self.servers().addresses().filter(|it| *it != own).collect();
+            match self.requests.stalled(&others) {
+                Some(servers) => servers.into_iter().for_each(|server| self.want(server)),
+                None => {
+                    let want = ConsensusMessage::Want(self.height());
+                    self.outputs.push(ConsensusOutput::Broadcast(want));
+                }
+            }
             let entries = self.pool.of(own).cloned().map(ConsensusMessage::Entry);
             self.outputs.extend(entries.map(ConsensusOutput::Broadcast));
             self.pause = (self.pause * 2).min(MAX_STALL);
@@ -459,8 +467,11 @@ impl ConsensusEngine {
             if has_space {
                 self.early.push((from, message));
             }
-        } else if height > current {
+        } else if height > current && self.phase == HeightPhase::Running {
             self.ask(from);
+        } else if height > current {
+            // An answer would come before the next height has begun.
+            self.ahead = Some(from);
         }
         Ok(())
     }
@@ -486,11 +497,16 @@ impl ConsensusEngine {
         are_admitted
     }
 
-    /// Asks a server that is ahead for this height's value, once.
+    /// Asks a server that is ahead for this height's value, unless enough were asked.
     fn ask(&mut self, server: ValidatorAddress) {
-        if self.asked.insert(server) {
-            self.outputs.push(ConsensusOutput::Send(server, ConsensusMessage::Want(self.height())));
+        if self.requests.ask(server) {
+            self.want(server);
         }
+    }
+
+    fn want(&mut self, server: ValidatorAddress) {
+        let want = ConsensusMessage::Want(self.height());
+        self.outputs.push(ConsensusOutput::Send(server, want));
     }
 
     /// Adopts a value that others have committed.

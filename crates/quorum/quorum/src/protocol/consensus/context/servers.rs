@@ -70,6 +70,11 @@ impl ConsensusValidatorSet {
         self.position(address).is_some()
     }
 
+    /// The addresses of the servers, in order.
+    pub(crate) fn addresses(&self) -> impl Iterator<Item = ValidatorAddress> {
+        self.servers.iter().map(|server| server.address)
+    }
+
     /// The number f of faulty servers that the set tolerates.
     pub(crate) fn faulty(&self) -> usize {
         (self.servers.len() - 1) / 3

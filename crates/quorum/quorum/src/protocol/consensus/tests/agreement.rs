@@ -83,6 +83,25 @@ fn a_silent_server_catches_up_and_a_restarted_one_goes_on() {
     world.check();
 }
 
+/// Each of 31 servers has what one of them has missed, and shows that it is ahead. All of them would
+/// send the same values at the same time.
+#[test]
+fn a_server_that_is_behind_asks_few_servers_for_a_value() {
+    let all: Vec<usize> = (0..31).collect();
+    let set = set_of(&all);
+    let mut world = World::new(31, &[], 3, move |_| set.clone());
+    world.silence(30, true);
+    drive(&mut world, &all[..30], 20, |_, _| ());
+    world.values_sent.clear();
+    world.silence(30, false);
+    // The others go on meanwhile.
+    drive(&mut world, &all, 40, |_, _| ());
+    world.check();
+    // When it gets links, it asks each server for the first one.
+    let most = world.values_sent.range(2..).map(|(_, count)| *count).max();
+    assert!((1..=2).contains(&most.unwrap_or(0)), "{:?}", world.values_sent);
+}
+
 /// Twelve heights with messages lost, doubled and out of order, crashes after each output, and full
 /// disks.
 fn troubled(seed: u64, forgets: bool) -> World {

@@ -128,6 +128,8 @@ pub(super) struct World {
     /// What each server has signed: the same again is allowed, something else is not.
     signed: BTreeMap<(ValidatorAddress, u64, i64, u8), Sha256Digest>,
     pub(super) sent: u64,
+    /// How often the value of each height was sent to a server that had asked for it.
+    pub(super) values_sent: BTreeMap<u64, usize>,
     /// When each height was committed first, and in which round.
     pub(super) committed_at: BTreeMap<u64, Duration>,
     pub(super) rounds: BTreeMap<u64, i64>,
@@ -172,6 +174,7 @@ impl World {
             sudden: 0,
             signed: BTreeMap::new(),
             sent: 0,
+            values_sent: BTreeMap::new(),
             committed_at: BTreeMap::new(),
             rounds: BTreeMap::new(),
             replayed: 0,
@@ -420,6 +423,9 @@ impl World {
         let [one, two] = [from, to].map(|index| &self.servers[index]);
         if one.address != two.address && !one.is_silent && !two.is_silent {
             self.sent += 1;
+            if let ConsensusMessage::Decided(decided) = message {
+                *self.values_sent.entry(decided.height().0).or_default() += 1;
+            }
             self.network.send_datagram(self.links[&(from, to)], message.to_bytes());
         }
     }
