@@ -36,10 +36,10 @@ impl ValueRequests {
         self.asked.len() < self.max_asked && self.asked.insert(server)
     }
 
-    /// The height has stalled. Returns whom to ask now, twice as many as before, in turn: those that
-    /// were asked may be faulty, or not have it either. `others` are the other servers of the
-    /// height's set, in order. `None` is everybody who has a link, also outside the set: perhaps the
-    /// whole group has moved on.
+    /// The height has stalled. Returns whom to ask now, twice as many as before, in turn: those
+    /// that were asked may be faulty, or not have it either. `others` are the other servers of the
+    /// height's set, in order. `None` is everybody who has a link, also outside the set: perhaps
+    /// the whole group has moved on.
     pub(super) fn stalled(&mut self, others: &[ValidatorAddress]) -> Option<Vec<ValidatorAddress>> {
         self.max_asked = self.max_asked.saturating_mul(2);
         self.asked.clear();

@@ -83,8 +83,8 @@ fn a_silent_server_catches_up_and_a_restarted_one_goes_on() {
     world.check();
 }
 
-/// Each of 31 servers has what one of them has missed, and shows that it is ahead. All of them would
-/// send the same values at the same time.
+/// Thirty servers have what another one has missed, and show that they are ahead. All of them could
+/// send it the same values at the same time.
 #[test]
 fn a_server_that_is_behind_asks_few_servers_for_a_value() {
     let all: Vec<usize> = (0..31).collect();
