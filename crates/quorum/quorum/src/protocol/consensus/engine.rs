@@ -18,7 +18,7 @@ use self::effects::{ConsensusEffectHandler, PendingHeight};
 use self::requests::ValueRequests;
 use super::codec::{self, ConsensusMessage, DecidedValue};
 use super::context::servers::ConsensusValidatorSet;
-use super::context::{ConsensusContext, LogValue, Proposal, ValidatorAddress};
+use super::context::{ConsensusContext, LogValue, MAX_VALUE_LEN, Proposal, ValidatorAddress};
 use super::pool::EntryPool;
 pub(crate) use super::pool::EntryPoolRefusal;
 pub(crate) use super::signing::VoteSigner;
@@ -36,6 +36,9 @@ const MAX_EARLY_PROPOSALS: usize = 1;
 /// them its entries again. The interval doubles up to the second value.
 const STALL: Duration = Duration::from_secs(1);
 const MAX_STALL: Duration = Duration::from_secs(8);
+
+/// The rate at which a server is expected to send a value to all others, in bytes per second.
+const SEND_RATE: f64 = 16e6;
 
 const fn ms(milliseconds: u64) -> Duration {
     Duration::from_millis(milliseconds)
@@ -389,6 +392,10 @@ impl ConsensusEngine {
     /// If the engine stops.
     pub(crate) fn tick(&mut self, now: Duration) -> ConsensusEngineResult {
         while let Some(timeout) = self.pending.timers.elapsed(now) {
+            let transfer = self.transfer_time();
+            if self.pending.postpone(timeout, transfer, now) {
+                continue;
+            }
             self.process(Input::TimeoutElapsed(timeout), &[], now)?;
             self.advance(now)?;
         }
@@ -544,9 +551,15 @@ impl ConsensusEngine {
         }
         let is_waiting = has_work || !self.voters.is_empty() || !self.early.is_empty();
         if is_waiting && self.stall.is_none() {
-            self.stall = Some(now + self.pause);
+            self.stall = Some(now + self.pause + self.transfer_time());
         }
         Ok(())
+    }
+
+    /// How long a server may need to send the waiting entries to all others.
+    fn transfer_time(&self) -> Duration {
+        let len = self.pool.admitted_len().min(MAX_VALUE_LEN) * (self.servers().len() - 1);
+        Duration::from_secs_f64(len as f64 / SEND_RATE)
     }
 
     /// Passes an input to Malachite. In a replay, `stored` are the records on disk.

@@ -190,6 +190,11 @@ impl EntryPool {
         self.admitted().count()
     }
 
+    /// The length of the entries that may be committed at this height.
+    pub(crate) fn admitted_len(&self) -> usize {
+        self.admitted().map(|waiting| waiting.entry.len()).sum()
+    }
+
     fn admitted(&self) -> impl Iterator<Item = &PooledEntry> {
         self.waiting.iter().filter(|waiting| waiting.slot.is_some())
     }

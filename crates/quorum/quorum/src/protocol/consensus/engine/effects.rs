@@ -15,6 +15,9 @@ use super::super::context::ConsensusContext;
 use super::super::signing::VoteSigner;
 use super::super::timers::ConsensusTimers;
 
+/// The round from which on the time for large proposals grows no more.
+const MAX_GROWTH: u32 = 30;
+
 /// Performs effects. Signatures and timers are immediate. Messages are collected, and sent after
 /// the records are on disk.
 pub(super) struct ConsensusEffectHandler<'a> {
@@ -39,6 +42,8 @@ pub(super) struct PendingHeight {
     pub(super) timers: ConsensusTimers,
     /// The propose timeout of round 0. It does not run while there is nothing to propose.
     pub(super) held: Option<Timeout>,
+    /// By how much the propose timeout of this round was postponed.
+    pub(super) postponed: Duration,
     /// The round in which Malachite waits for a value from this server.
     pub(super) wanted: Option<Round>,
 }
@@ -49,6 +54,24 @@ impl PendingHeight {
         self.timers.cancel_all();
         self.held = None;
         self.wanted = None;
+    }
+
+    /// A timer has elapsed. Starts it again if a proposal may take longer than the timeouts say,
+    /// because its value is large: `transfer` is how long a server needs to send it to all others.
+    /// Returns whether it was started again.
+    pub(super) fn postpone(&mut self, timeout: Timeout, transfer: Duration, now: Duration) -> bool {
+        if timeout.kind != TimeoutKind::Propose {
+            return false;
+        }
+        // It grows with the round, as all timeouts do, because this host or its network may be slow.
+        let rounds = timeout.round.as_u32().unwrap_or(0).min(MAX_GROWTH);
+        let wanted = transfer + transfer * rounds / 2;
+        let more = wanted.saturating_sub(self.postponed);
+        self.postponed = self.postponed.max(wanted);
+        if !more.is_zero() {
+            self.timers.start(timeout, now + more);
+        }
+        !more.is_zero()
     }
 
     fn cancel(&mut self, timeout: Timeout) {
@@ -81,6 +104,9 @@ impl ConsensusEffectHandler<'_> {
                 r.resume_with(())
             }
             Effect::ScheduleTimeout(timeout, r) => {
+                if timeout.kind == TimeoutKind::Propose {
+                    self.pending.postponed = Duration::ZERO;
+                }
                 if timeout == Timeout::propose(Round::ZERO) {
                     self.pending.held = Some(timeout);
                 } else {

@@ -83,6 +83,29 @@ fn a_silent_server_catches_up_and_a_restarted_one_goes_on() {
     world.check();
 }
 
+/// The rounds of three heights of 31 servers if a message takes up to 0.8 s, with entries of this
+/// length.
+fn rounds_on_a_slow_network(len: usize) -> Vec<i64> {
+    let all: Vec<usize> = (0..31).collect();
+    let set = set_of(&all);
+    let mut world = World::new(31, &[], 4, move |_| set.clone());
+    world.disturb(0, ms(800));
+    for number in 0..3 {
+        world.submit(0, vec![number; len].into());
+        world.run_until(world.now() + Duration::from_secs(60));
+    }
+    world.check();
+    assert_eq!(world.committed(0), 3);
+    world.rounds.values().copied().collect()
+}
+
+/// A value that a server needs 2 s to send to 30 others is not proposed again after 0.3 s.
+#[test]
+fn a_large_value_has_more_time() {
+    assert!(rounds_on_a_slow_network(100).iter().any(|round| *round > 0));
+    assert_eq!(rounds_on_a_slow_network(1_000_000), [0; 3]);
+}
+
 /// Thirty servers have what another one has missed, and show that they are ahead. All of them could
 /// send it the same values at the same time.
 #[test]
