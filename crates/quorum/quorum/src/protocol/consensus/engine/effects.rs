@@ -63,7 +63,7 @@ impl PendingHeight {
         if timeout.kind != TimeoutKind::Propose {
             return false;
         }
-        // It grows with the round, as all timeouts do, because this host or its network may be slow.
+        // It grows with the round, as all timeouts do: this host or its network may be slow.
         let rounds = timeout.round.as_u32().unwrap_or(0).min(MAX_GROWTH);
         let wanted = transfer + transfer * rounds / 2;
         let more = wanted.saturating_sub(self.postponed);
