@@ -2,6 +2,7 @@
 //! same at every server. It provides the five operations of the thesis's agreement service (3.3):
 //! `write_proof`, `read_proof`, `node_ok`, `read_chosen` and `read_new_witnesses`.
 
+mod commands;
 mod effect;
 mod run;
 mod run_handover;
@@ -23,6 +24,8 @@ use crate::protocol::key_sharing::KeySharing;
 use crate::protocol::voting::{VotingKey, VotingSecret};
 use crate::protocol::wire::Sha256Digest;
 
+use commands::CommandUsage;
+pub(crate) use commands::MAX_COMMAND_BYTES;
 pub use effect::{LogEntryEffect, LogEntryRefusal};
 pub use run::RefreshRun;
 pub(crate) use run_handover::{HandoverProgress, RunScheme};
@@ -32,19 +35,6 @@ const MAX_VOTING_CHANGES: u8 = 64;
 
 /// How many approvals a server may withdraw in a run.
 const MAX_WITHDRAWALS: u8 = 16;
-
-/// The largest number of bytes of one server's batches of commands in a segment of the log. Each
-/// batch counts as [`BATCH_COST`] bytes more than its length.
-pub(crate) const MAX_COMMAND_BYTES: usize = 16 << 20;
-const BATCH_COST: usize = 192;
-
-/// The batches of commands of one server in the current segment of the log.
-#[derive(Clone, Copy, Default)]
-struct CommandUsage {
-    /// The number of its next batch.
-    next: u32,
-    bytes: usize,
-}
 
 /// The key that a refresh moves.
 #[derive(Clone)]
@@ -95,14 +85,6 @@ pub struct RefreshAgreement {
     commands: Option<BTreeMap<ServerIndex, CommandUsage>>,
 }
 
-impl CommandUsage {
-    /// The usage after a batch, unless that is too much.
-    fn with(self, batch: &LogEntry) -> Option<Self> {
-        let bytes = self.bytes + batch.len() + BATCH_COST;
-        (bytes <= MAX_COMMAND_BYTES).then_some(Self { next: self.next + 1, bytes })
-    }
-}
-
 impl RefreshAgreement {
     /// The state at the start of an epoch, with the epoch's header. In the epoch of a founding
     /// header, the run that generates the key is open.
@@ -143,41 +125,6 @@ impl RefreshAgreement {
         let (run, voting) = (RefreshRun::new(refresh.clone(), &key), refresh.voting.clone());
         let (run, segment) = (Some(run), refresh.digest());
         Self { run_number: refresh.run, run, voting, segment, ..Self::new(key, epoch) }
-    }
-
-    /// The same state, in a group with a replicated service if `is_on`. All servers of the group
-    /// must agree on this.
-    pub(crate) fn with_commands(self, is_on: bool) -> Self {
-        let is_on = is_on && !self.is_founding();
-        Self { commands: is_on.then(BTreeMap::new), ..self }
-    }
-
-    /// The entry with a server's next batch of commands. `None` if its part of this segment is
-    /// full, or the group has no service.
-    pub(crate) fn command_entry(
-        &self,
-        server: ServerIndex,
-        requests: Vec<Vec<u8>>,
-        identity: &IdentitySecretKey,
-    ) -> Option<LogEntry> {
-        let usage = self.commands.as_ref()?.get(&server).copied().unwrap_or_default();
-        let body = LogEntryBody::Command { segment: self.segment, number: usage.next, requests };
-        let entry = LogEntry::new(server, body, identity);
-        usage.with(&entry).map(|_| entry)
-    }
-
-    /// How many of [`MAX_COMMAND_BYTES`] the commands of a server have used in this segment.
-    pub(crate) fn command_bytes(&self, server: ServerIndex) -> usize {
-        let usage = self.commands.as_ref().and_then(|usage| usage.get(&server));
-        usage.map_or(0, |usage| usage.bytes)
-    }
-
-    /// Whether this entry is a server's next batch of commands.
-    pub(crate) fn is_next_command(&self, entry: &LogEntry) -> bool {
-        let usage = self.commands.as_ref().map(|it| it.get(&entry.author).copied());
-        let next = usage.map(|usage| usage.unwrap_or_default().next);
-        matches!(&entry.body, LogEntryBody::Command { segment, number, .. }
-            if *segment == self.segment && Some(*number) == next)
     }
 
     /// Whether a server has approved a refresh in the current run.
@@ -421,27 +368,6 @@ impl RefreshAgreement {
             }
         }
         Ok(entry.slot())
-    }
-
-    /// Whether an entry with this number is the next batch of commands of its author.
-    fn is_next_batch(
-        &self,
-        entry: &LogEntry,
-        segment: &Sha256Digest,
-        number: u32,
-    ) -> Result<bool, LogEntryRefusal> {
-        let commands = self.commands.as_ref().ok_or(LogEntryRefusal::NoService)?;
-        if *segment != self.segment {
-            return Err(LogEntryRefusal::OtherRun);
-        }
-        let usage = commands.get(&entry.author).copied().unwrap_or_default();
-        if number > usage.next {
-            return Err(LogEntryRefusal::Early);
-        }
-        if usage.with(entry).is_none() {
-            return Err(LogEntryRefusal::CommandsFull);
-        }
-        Ok(number == usage.next)
     }
 
     fn voting_key(&self, server: ServerIndex) -> Option<&Option<IdentityPublicKey>> {
