@@ -347,14 +347,14 @@ impl<S: HandoverScheme> HandoverAgreement<S> {
         Ok(HandoverEffect::DealerFaulty { dealer })
     }
 
-    /// A dealer that was chosen with others before it was accused stays chosen: at least f'+1
-    /// correct servers have their rows of its dealing, and help the others.
     /// The dealer has signed an entry that cannot be applied, as every server sees. It is proven
     /// faulty.
     pub fn exclude_dealer(&mut self, dealer: ParticipantId) {
         self.accuse_dealer(dealer);
     }
 
+    /// A dealer that was chosen with others before it was accused stays chosen: at least f'+1
+    /// correct servers have their rows of its dealing, and help the others.
     fn accuse_dealer(&mut self, dealer: ParticipantId) {
         self.faulty_dealers.insert(dealer);
         if self.sharing.is_none() {

@@ -1,6 +1,6 @@
 //! A dealer: a server of the old group, or of the new one when a key is generated.
 
-use std::cell::OnceCell;
+use std::sync::OnceLock;
 
 use crate::agreement::HandoverAgreement;
 use crate::dealing::HandoverDealing;
@@ -15,7 +15,7 @@ pub struct HandoverDealer<S: HandoverScheme> {
     server: ParticipantId,
     polynomial: S::Polynomial,
     /// Public. It is costly to compute, stays the same, and is not needed if others deal.
-    commitment: OnceCell<S::Commitment>,
+    commitment: OnceLock<S::Commitment>,
     ephemeral: SessionScalar,
 }
 
@@ -33,7 +33,7 @@ impl<S: HandoverScheme> HandoverDealer<S> {
     ) -> Option<Self> {
         let polynomial = S::polynomial(terms, server, share, seed)?;
         let ephemeral = SessionScalar::new(seed, b"dealer");
-        Some(Self { server, polynomial, commitment: OnceCell::new(), ephemeral })
+        Some(Self { server, polynomial, commitment: OnceLock::new(), ephemeral })
     }
 
     /// Whether a dealing can be of use: 2f'+1 new servers have registered their keys, and it is not

@@ -68,28 +68,20 @@ impl<S: HandoverScheme> HandoverReceiver<S> {
     }
 
     /// Decrypts new dealings, and computes the share when it has all chosen rows. Call it after
-    /// entries were applied.
+    /// entries were applied. It takes long if [`Self::has_work`].
     pub fn handle_log(&mut self, agreement: &HandoverAgreement<S>) {
-        let own = self.session.public();
-        if agreement.session_keys().get(&self.server).is_some_and(|key| *key != own) {
-            // The secret of the key that the log has is lost, as in a store that was restored. This
-            // server cannot decrypt, and must not complain.
-            self.compute(agreement);
-            return wipe_stack();
-        }
-        for (&dealer, dealing) in agreement.dealings() {
-            let is_new = !self.rows.contains_key(&dealer) && !self.wronged_by.contains(dealer);
-            let is_wanted = agreement.sharing().is_none() || agreement.chosen().contains(dealer);
-            if !is_new || !is_wanted || !dealing.ciphertexts.contains_key(&self.server) {
-                continue;
-            }
-            let agreed = self.session.agree(&dealing.ephemeral);
-            match dealing.open_row(agreement.terms(), dealer, self.server, &agreed) {
-                Some(row) => {
-                    self.rows.insert(dealer, row);
-                }
-                None => {
-                    self.wronged_by.insert(dealer);
+        let unopened: Vec<_> = self.unopened(agreement).collect();
+        if !unopened.is_empty() && !self.has_lost_key(agreement) {
+            for dealer in unopened {
+                let dealing = &agreement.dealings()[&dealer];
+                let agreed = self.session.agree(&dealing.ephemeral);
+                match dealing.open_row(agreement.terms(), dealer, self.server, &agreed) {
+                    Some(row) => {
+                        self.rows.insert(dealer, row);
+                    }
+                    None => {
+                        self.wronged_by.insert(dealer);
+                    }
                 }
             }
         }
@@ -97,17 +89,53 @@ impl<S: HandoverScheme> HandoverReceiver<S> {
         wipe_stack();
     }
 
-    fn compute(&mut self, agreement: &HandoverAgreement<S>) {
-        let Some(sharing) = agreement.sharing().filter(|_| self.share.is_none()) else { return };
-        let chosen = agreement.chosen().iter().map(|dealer| {
+    /// Whether there are dealings to decrypt, or rows from which the share follows.
+    pub fn has_work(&self, agreement: &HandoverAgreement<S>) -> bool {
+        let has_unopened = self.unopened(agreement).next().is_some();
+        self.chosen_rows(agreement).is_some() || has_unopened && !self.has_lost_key(agreement)
+    }
+
+    /// The dealers whose dealings have an own ciphertext that was not decrypted and is of use.
+    fn unopened(&self, agreement: &HandoverAgreement<S>) -> impl Iterator<Item = ParticipantId> {
+        let dealings = agreement.dealings().iter();
+        let has_own = dealings.filter(|(_, it)| it.ciphertexts.contains_key(&self.server));
+        has_own.map(|(dealer, _)| *dealer).filter(|dealer| {
+            let is_new = !self.rows.contains_key(dealer) && !self.wronged_by.contains(*dealer);
+            is_new && (agreement.sharing().is_none() || agreement.chosen().contains(*dealer))
+        })
+    }
+
+    /// Whether the secret of the session key that the log has is lost, as in a store that was
+    /// restored. Then this server cannot decrypt, and must not complain.
+    fn has_lost_key(&self, agreement: &HandoverAgreement<S>) -> bool {
+        let own = self.session.public();
+        agreement.session_keys().get(&self.server).is_some_and(|key| *key != own)
+    }
+
+    /// The commitments and the rows of the chosen dealings, if it has all and no share yet.
+    fn chosen_rows<'a>(
+        &'a self,
+        agreement: &'a HandoverAgreement<S>,
+    ) -> Option<Vec<(ParticipantId, &'a S::Commitment, &'a S::Row)>> {
+        let has_choice = self.share.is_none() && agreement.sharing().is_some();
+        let chosen = has_choice.then(|| agreement.chosen())?;
+        let rows = chosen.iter().map(|dealer| {
             let dealing = &agreement.dealings()[&dealer];
             Some((dealer, &dealing.sharing, self.rows.get(&dealer)?))
         });
-        let Some(chosen) = chosen.collect::<Option<Vec<_>>>() else { return };
+        rows.collect()
+    }
+
+    fn compute(&mut self, agreement: &HandoverAgreement<S>) {
+        let (Some(sharing), Some(chosen)) = (agreement.sharing(), self.chosen_rows(agreement))
+        else {
+            return;
+        };
         let terms = agreement.terms();
-        self.share = S::combine_rows(terms, self.server, &chosen, sharing);
+        let share = S::combine_rows(terms, self.server, &chosen, sharing);
         let context = terms.context(HandoverPurpose::Possession, &[self.server]);
-        self.possession = self.share.as_ref().map(|share| S::prove_possession(share, &context));
+        self.possession = share.as_ref().map(|share| S::prove_possession(share, &context));
+        self.share = share;
     }
 
     /// The entries that the server wants committed now. They stay the same until the log or its
