@@ -70,8 +70,9 @@
 //! `protocol` is pure:
 //!
 //! - [`server`]: one server: `signing` by a `sign_policy`, `answering`, `refreshing`, `inviting`,
-//!   `voting`, `replicating`. `epoch` is what it follows from `start`, with a `key` of any kind,
-//!   `participation` its part in a run, `change` what it stores.
+//!   `voting`, `replicating`, `heights` of the log, each with a `height_job` if it takes long.
+//!   `epoch` is what it follows from `start`, with a `key` of any kind, `participation` its part in
+//!   a run, `change` what it stores.
 //! - [`signing`]: `request` combines `partial` signatures; `answer`: messages; `evidence` of wrong
 //!   ones; `health` of the servers. With an Ed25519 key: `roast`, `share_evidence`, and
 //!   `server::frost_signing`. With an RSA key that is shared by a polynomial: `polynomial`, `part`.
@@ -80,8 +81,8 @@
 //! - [`refresh`]: moves the key. `old_server` sends a `dealing` with a `manifest`; `new_server`
 //!   checks it, or files a `complaint`. `agreement` is the state that follows from each `entry` of
 //!   the log. `possession`, `recovery`, `session`, `retries`: proofs, servers that missed it, keys,
-//!   repetition. With a key that is shared by a polynomial: `handover` with each `handover_step`,
-//!   `dealing_turns`, `row_recovery`. `key_sharing`: the ways to do so.
+//!   repetition. With a key that is shared by a polynomial: `handover` with each `handover_step`
+//!   and `handover_job`, `dealing_turns`, `row_recovery`. `key_sharing`: the ways to do so.
 //! - [`replication`]: a service that the servers replicate: `replica` is its state machine at a
 //!   server, `statement` what the group signs.
 //! - `consensus`: the agreement log: `engine` runs Malachite, with `pool`, `timers`, `signing`,

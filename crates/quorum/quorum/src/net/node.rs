@@ -60,8 +60,8 @@ pub enum NodeError {
     /// The operating system cannot start a thread.
     #[error("cannot start a thread: {0}")]
     Thread(std::io::Error),
-    /// The server's thread has panicked, which is a bug of this program.
-    #[error("the server's thread has panicked")]
+    /// A thread of the server has panicked, which is a bug of this program.
+    #[error("a thread of the server has panicked")]
     Panicked,
 }
 

@@ -2,8 +2,9 @@
 //!
 //! The agreement log orders entries, which every server applies to its [`RefreshAgreement`].
 //! [`OldServer`] and [`NewServer`] decide what a server does, and with a key that is shared by a
-//! polynomial `handover::HandoverServer`. Their inputs are messages, the agreed
-//! state and the time. Their outputs are messages, entries, and long-running jobs.
+//! polynomial `handover::HandoverServer`. Their inputs are messages, the agreed state, the time,
+//! and results of jobs. Their outputs are messages, entries, and jobs: long computations, which run
+//! on other threads.
 
 pub(crate) mod agreement;
 pub(crate) mod complaint;
@@ -11,6 +12,7 @@ pub(crate) mod dealing;
 pub(crate) mod dealing_turns;
 pub(crate) mod entry;
 pub(crate) mod handover;
+pub(crate) mod handover_job;
 pub(crate) mod handover_step;
 pub(crate) mod manifest;
 pub(crate) mod message;
@@ -28,8 +30,10 @@ pub(crate) use self::handover::{HandoverContext, HandoverMachine, HandoverServer
 pub(crate) use agreement::MAX_COMMAND_BYTES;
 pub(crate) use agreement::{HandoverProgress, RunScheme};
 pub(crate) use entry::LogEntryBody;
+pub(crate) use handover_job::HandoverOutcome;
 #[cfg(test)]
 pub(crate) use handover_step::EncodedHandoverStep;
+pub(crate) use output::RefreshOutcome;
 pub(crate) use row_recovery::RowRecovery;
 
 pub use agreement::{LogEntryEffect, LogEntryRefusal, RefreshAgreement, RefreshRun, RefreshedKey};

@@ -10,6 +10,8 @@ mod change;
 mod due_refresh;
 mod epoch;
 mod frost_signing;
+mod height_job;
+mod heights;
 mod inviting;
 mod key;
 mod output;
@@ -49,7 +51,7 @@ use crate::protocol::group::{
     GroupHeader, GroupHeaderKind, GroupKeyAnchor, QuorumGroup, QuorumMember,
 };
 use crate::protocol::link::{LinkLane, LinkTopic};
-use crate::protocol::log_types::{CommittedEntries, Height, LogIncarnation};
+use crate::protocol::log_types::{Height, LogIncarnation};
 use crate::protocol::policy::{MessageDigest, SigningRule};
 use crate::protocol::refresh::{LogEntry, RefreshDelays, RefreshRun};
 use crate::protocol::replication::ReplicatedService;
@@ -60,6 +62,7 @@ use answer_query::AnswerQuery;
 use answering::SignQueryQueue;
 use epoch::FollowedEpoch;
 use frost_signing::FrostQueries;
+use heights::HeightInWork;
 use inviting::NewerEpoch;
 use key::SharesInUse;
 use output::{QuorumServerOutcome, QuorumServerTask};
@@ -145,6 +148,9 @@ pub struct QuorumServer {
     /// The replicated service.
     service: Option<ServiceState>,
     height: Height,
+    /// The next height, while a job applies it.
+    height_in_work: Option<HeightInWork>,
+    next_height_job: u64,
     /// The epoch that it follows; `None` while it waits to be invited.
     epoch: Option<Box<FollowedEpoch>>,
     /// The refresh that began this epoch, until it is finished for this server.
@@ -215,6 +221,8 @@ impl QuorumServer {
             registered,
             service,
             height: saved.height,
+            height_in_work: None,
+            next_height_job: 0,
             epoch: None,
             ended: None,
             life: None,
@@ -333,35 +341,13 @@ impl QuorumServer {
         self.invite(Some(server));
     }
 
-    /// Applies the next height of the log. A height that was already applied changes nothing.
-    ///
-    /// # Errors
-    /// If the operating system gives no random bytes.
-    pub fn handle_committed(
-        &mut self,
-        now: Duration,
-        committed: &CommittedEntries,
-        generator: &mut RandomGenerator,
-    ) -> Result<(), RandomError> {
-        if self.epoch.is_none() {
-            return Ok(());
-        }
-        let height = committed.height;
-        if height > self.height {
-            self.height = height;
-            self.extend_catch_up_wait(now);
-            self.apply_all(now, height, &committed.entries, generator)?;
-        }
-        self.report_applied(height);
-        Ok(())
-    }
-
     /// Handles the result of a job.
     pub fn handle_job(&mut self, now: Duration, result: QuorumServerJobResult) {
         match result.0 {
             QuorumServerOutcome::Answer { asker, epoch, message, answer } => {
                 self.answered(now, asker, epoch, message, answer);
             }
+            QuorumServerOutcome::Height(outcome) => self.handle_height_job(outcome),
             QuorumServerOutcome::Refresh { machine, result } => {
                 self.handle_refresh_job(machine, result);
             }
@@ -428,6 +414,7 @@ impl QuorumServer {
     }
 
     fn step(&mut self, now: Duration, generator: &mut RandomGenerator) -> Result<(), RandomError> {
+        self.step_height(now, generator)?;
         self.step_newer(now);
         self.step_requests(now);
         self.step_headers(now);

@@ -2,11 +2,12 @@
 
 use std::collections::{HashMap, HashSet};
 use std::future::pending;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
-use random::{RandomError, RandomGenerator};
+use random::RandomGenerator;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::{MissedTickBehavior, interval, sleep_until};
 use tracing::{debug, warn};
@@ -58,7 +59,7 @@ pub(super) struct NodeEventLoop<L, F> {
     /// The inbox of the log, until it starts.
     for_log: Option<TopicInbox>,
     jobs: NodeJobRunner,
-    done: mpsc::UnboundedReceiver<Result<QuorumServerJobResult, RandomError>>,
+    done: mpsc::UnboundedReceiver<Result<QuorumServerJobResult, NodeError>>,
     requests: HashMap<LocalRequestId, PendingSignRequest>,
     /// The local user who has withdrawn the approval, until the log has the withdrawal.
     withdrawing: Option<ApiCaller>,
@@ -70,9 +71,9 @@ pub(super) struct NodeEventLoop<L, F> {
 
 /// Runs jobs on other threads.
 struct NodeJobRunner {
-    done: mpsc::UnboundedSender<Result<QuorumServerJobResult, RandomError>>,
-    /// Jobs of a refresh use at most all processors. Answers to requests for signatures do not wait
-    /// for them. The server bounds their number.
+    done: mpsc::UnboundedSender<Result<QuorumServerJobResult, NodeError>>,
+    /// Jobs of a refresh use at most all processors. Answers to requests for signatures and heights
+    /// of the log do not wait for them. The server bounds their number.
     refresh_job_permits: Arc<Semaphore>,
 }
 
@@ -81,10 +82,12 @@ impl NodeJobRunner {
         let (done, places) = (self.done.clone(), Arc::clone(&self.refresh_job_permits));
         let is_urgent = job.is_urgent();
         let run = move || {
-            let result =
-                RandomGenerator::seeded().and_then(|mut generator| job.run(&mut generator));
+            let run =
+                || RandomGenerator::seeded().and_then(|mut generator| job.run(&mut generator));
+            // The server would wait for the result for ever.
+            let result = catch_unwind(AssertUnwindSafe(run)).map_err(|_| NodeError::Panicked);
             // Nothing receives it if the node has stopped.
-            let _ = done.send(result);
+            let _ = done.send(result.and_then(|result| result.map_err(NodeError::from)));
         };
         if is_urgent {
             tokio::task::spawn_blocking(run);

@@ -152,6 +152,16 @@ impl LogEntry {
         }
     }
 
+    /// Whether it takes long to apply, because proofs or many numbers of its author are examined.
+    pub(crate) fn is_costly(&self) -> bool {
+        matches!(
+            self.body,
+            LogEntryBody::Complaint { .. }
+                | LogEntryBody::Computed { .. }
+                | LogEntryBody::Handover { .. }
+        )
+    }
+
     /// Its length in bytes.
     pub(crate) fn len(&self) -> usize {
         self.signed.len() - DOMAIN.len() + self.signature.len()

@@ -1,9 +1,10 @@
 //! A server in the handover of a key that is shared by a polynomial, in one run: as a dealer, as a
-//! receiver, or as both. When a key is generated, all servers are both.
+//! receiver, or as both. When a key is generated, all servers are both. What takes long is a job.
 //! `docs/protocols/quorum-ed25519.md` specifies it.
 
+use std::any::Any;
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use handover::{
@@ -17,10 +18,13 @@ use zeroize::Zeroizing;
 use super::agreement::{RefreshAgreement, RefreshRun, RunScheme};
 use super::dealing_turns::{self, DealingState, DealingTurns};
 use super::entry::{LogEntry, LogEntryBody, RefreshRole};
+use super::handover_job::{
+    DealOutcome, DealTask, HandoverOutcome, HandoverTask, MovingReceiver, ReceiveTask, RunReceiver,
+};
 use super::handover_step::EncodedHandoverStep;
 use super::manifest::DealingRound;
 use super::message::{CommonValue, RefreshMessage};
-use super::output::{RefreshDelays, RefreshOutput, RunItemName};
+use super::output::{RefreshDelays, RefreshJob, RefreshOutput, RefreshTask, RunItemName};
 use super::retries::RetrySchedule;
 use crate::protocol::combination::ServerIndex;
 use crate::protocol::key_sharing::KeySigner;
@@ -47,12 +51,17 @@ pub(crate) struct HandoverServer<S: RunScheme> {
     dealer_index: Option<ServerIndex>,
     /// On the heap, so that no copy remains where it is moved.
     saved_seed: Option<Zeroizing<Vec<u8>>>,
-    dealer: Option<HandoverDealer<S>>,
+    /// Shared with the job that computes its dealing.
+    dealer: Option<Arc<HandoverDealer<S>>>,
     turns: DealingTurns,
     /// When its turn to deal comes.
     deals_at: Option<Duration>,
+    /// Whether a job computes its dealing.
+    is_dealing: bool,
     /// Its dealing. It stays the same when other new servers register, because it is large.
     deal: Option<(Sha256Digest, LogEntry)>,
+    /// Whether it wants its dealing committed.
+    wants_deal: bool,
     /// Since when it has rows that it does not say it holds, because they are too few for a choice,
     /// and until when.
     few_rows_since: Option<Duration>,
@@ -62,7 +71,9 @@ pub(crate) struct HandoverServer<S: RunScheme> {
     receiver: Option<RunReceiver<S>>,
     /// The agreed state of which the wants below follow.
     seen: Option<Arc<HandoverAgreement<S>>>,
-    /// The entries that it wants committed, by their digests.
+    /// Whether a job has ended since.
+    has_result: bool,
+    /// The entries that it wants committed as a receiver, by their digests.
     wanted_entries: BTreeMap<Sha256Digest, LogEntry>,
     /// The common values that it lacks: the dealer, and a server that has it. It asks f'+1 servers
     /// at a time, which the number counts.
@@ -70,15 +81,6 @@ pub(crate) struct HandoverServer<S: RunScheme> {
     resend: Duration,
     retries: RetrySchedule<HandoverRetry>,
     outputs: Vec<(RefreshRole, RefreshOutput)>,
-}
-
-/// A server of the new group.
-struct RunReceiver<S: RunScheme> {
-    receiver: HandoverReceiver<S>,
-    /// The voting key for the new epoch.
-    voting: Arc<VotingSecret>,
-    /// The dealings of which it has saved its rows.
-    saved: Option<ParticipantSet>,
 }
 
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
@@ -125,6 +127,13 @@ pub(crate) trait HandoverMachine: Send {
     /// Handles a message from another new server. The caller has checked the signature of a
     /// question.
     fn handle_message(&mut self, from: ServerIndex, message: &RefreshMessage);
+
+    /// Handles the result of one of its jobs.
+    fn handle_job(&mut self, outcome: Box<dyn HandoverOutcome>);
+
+    /// What tells whether the secrets of a role are in memory: even when this is dropped, a job may
+    /// use them.
+    fn in_use(&self, role: RefreshRole) -> Option<Weak<dyn Any + Send + Sync>>;
 }
 
 impl<S: RunScheme> HandoverServer<S> {
@@ -154,12 +163,15 @@ impl<S: RunScheme> HandoverServer<S> {
             dealer: None,
             turns: DealingTurns::new(delays.need),
             deals_at: None,
+            is_dealing: false,
             deal: None,
+            wants_deal: false,
             few_rows_since: None,
             holds_at: None,
             receiver_index,
             receiver: None,
             seen: None,
+            has_result: false,
             wanted_entries: BTreeMap::new(),
             wanted_values: Vec::new(),
             resend: delays.resend,
@@ -179,11 +191,9 @@ impl<S: RunScheme> HandoverServer<S> {
                 saved.split_first_chunk().ok_or(MalformedEncoding("no voting key"))?;
             let receiver = HandoverReceiver::from_bytes(handover.terms(), participant, rest);
             let receiver = receiver.map_err(|why| MalformedEncoding(why.0))?;
-            server.receiver = Some(RunReceiver {
-                saved: Some(receiver.held()),
-                receiver,
-                voting: Arc::new(VotingSecret::from_bytes(Zeroizing::new(*voting))),
-            });
+            let voting = Arc::new(VotingSecret::from_bytes(Zeroizing::new(*voting)));
+            let held = receiver.held();
+            server.receiver = Some(RunReceiver::new(receiver, voting, Some(held)));
         }
         Ok(server)
     }
@@ -204,7 +214,7 @@ impl<S: RunScheme> HandoverServer<S> {
             let seed = seed.first_chunk().expect("it has this length");
             let receiver = HandoverReceiver::new(handover.terms(), participant, seed);
             let voting = Arc::new(VotingSecret::random(generator)?);
-            self.receiver = receiver.map(|receiver| RunReceiver { receiver, voting, saved: None });
+            self.receiver = receiver.map(|receiver| RunReceiver::new(receiver, voting, None));
             has_begun = true;
         }
         let share = context.signer.and_then(S::share);
@@ -222,7 +232,8 @@ impl<S: RunScheme> HandoverServer<S> {
             };
             let share = share.filter(|_| handover.terms().old.is_some());
             let seed = seed.first_chunk().expect("it has this length");
-            self.dealer = HandoverDealer::new(handover.terms(), participant, share, seed);
+            let dealer = HandoverDealer::new(handover.terms(), participant, share, seed);
+            self.dealer = dealer.map(Arc::new);
             has_begun |= self.dealer.is_some();
         }
         wipe_stack();
@@ -232,12 +243,13 @@ impl<S: RunScheme> HandoverServer<S> {
     /// Saves the receiver's rows, if it has new ones.
     fn save_receiver(&mut self) {
         let Some(own) = &mut self.receiver else { return };
-        let held = own.receiver.held();
+        let Some(receiver) = own.present() else { return };
+        let held = receiver.held();
         if own.saved == Some(held) {
             return;
         }
+        let state = receiver.to_bytes();
         own.saved = Some(held);
-        let state = own.receiver.to_bytes();
         let mut bytes = Zeroizing::new(Vec::with_capacity(32 + state.len()));
         bytes.extend(own.voting.to_bytes());
         bytes.extend_from_slice(&state);
@@ -245,104 +257,169 @@ impl<S: RunScheme> HandoverServer<S> {
         self.outputs.push((RefreshRole::New, save));
     }
 
+    /// Has a job decrypt new rows, examine values and compute the share, if there is any of this.
+    fn receive(&mut self, handover: &Arc<HandoverAgreement<S>>) {
+        let Some(own) = &mut self.receiver else { return };
+        let Some(receiver) = own.present() else { return };
+        let is_new = own.examined.as_ref().is_none_or(|it| !Arc::ptr_eq(it, handover));
+        let has_work = !own.values.is_empty() || is_new && receiver.has_work(handover);
+        own.examined = Some(handover.clone());
+        let Some(receiver) = own.receiver.take_if(|_| has_work) else { return };
+        let (handover, values) = (handover.clone(), std::mem::take(&mut own.values));
+        self.job(RefreshRole::New, ReceiveTask { receiver, handover, values });
+    }
+
+    fn job(&mut self, role: RefreshRole, task: impl HandoverTask + 'static) {
+        let task = RefreshTask::Handover(Box::new(task));
+        let job = RefreshOutput::Job(RefreshJob { scope_digest: self.run, task });
+        self.outputs.push((role, job));
+    }
+
     /// Computes what the server wants in a state of the log.
     fn want(
         &mut self,
         now: Duration,
         context: &HandoverContext<'_>,
-        handover: &HandoverAgreement<S>,
+        handover: &Arc<HandoverAgreement<S>>,
     ) {
-        self.wanted_values.clear();
-        let mut before = std::mem::take(&mut self.wanted_entries);
-        if let (Some(own), Some(index)) = (&self.receiver, self.receiver_index) {
-            for (dealer, holders) in own.receiver.wanted_values(handover) {
-                let dealer = ServerIndex::of(dealer);
-                let at_once = handover.terms().new.signer_count();
-                let values = in_turn(index, holders).enumerate().map(|(place, holder)| {
-                    let turn = u32::try_from(place / at_once).expect("there are 255 servers");
-                    (dealer, ServerIndex::of(holder), turn)
-                });
-                self.wanted_values.extend(values);
-            }
-            let needed = handover.terms().dealers().signer_count();
-            let rows = own.receiver.held().without(handover.faulty_dealers()).len();
-            let is_few = |step: &HandoverEntry<S>| {
-                rows < needed && matches!(step.body, HandoverEntryBody::Hold(_))
-            };
-            let steps = own.receiver.wanted_entries(handover);
-            // A row waits for those of other dealings, so that one entry names all.
-            let has_few = steps.iter().any(is_few);
-            self.few_rows_since = has_few.then(|| self.few_rows_since.unwrap_or(now));
-            let holds_at = self.few_rows_since.map(|since| since + MAX_HOLD_DELAY);
-            self.holds_at = holds_at.filter(|at| *at > now);
-            let waits = self.holds_at.is_some();
-            for step in steps.into_iter().filter(|step| !waits || !is_few(step)) {
-                let digest = Sha256Digest::of(&[&step.to_bytes()]);
-                let entry = before.remove(&digest);
-                let entry = entry.unwrap_or_else(|| self.entry(index, &step, context.time));
-                self.wanted_entries.insert(digest, entry);
-            }
-        }
+        self.want_as_receiver(now, context, handover);
         self.want_to_deal(now, context, handover);
     }
 
-    /// Wants its dealing committed, if it is its turn.
-    fn want_to_deal(
+    fn want_as_receiver(
         &mut self,
         now: Duration,
         context: &HandoverContext<'_>,
         handover: &HandoverAgreement<S>,
     ) {
-        self.deals_at = None;
+        let (Some(own), Some(index)) = (&self.receiver, self.receiver_index) else { return };
+        let Some(receiver) = own.present() else { return };
+        self.wanted_values.clear();
+        let mut before = std::mem::take(&mut self.wanted_entries);
+        for (dealer, holders) in receiver.wanted_values(handover) {
+            let dealer = ServerIndex::of(dealer);
+            let at_once = handover.terms().new.signer_count();
+            let values = in_turn(index, holders).enumerate().map(|(place, holder)| {
+                let turn = u32::try_from(place / at_once).expect("there are 255 servers");
+                (dealer, ServerIndex::of(holder), turn)
+            });
+            self.wanted_values.extend(values);
+        }
+        let needed = handover.terms().dealers().signer_count();
+        let rows = receiver.held().without(handover.faulty_dealers()).len();
+        let is_few = |step: &HandoverEntry<S>| {
+            rows < needed && matches!(step.body, HandoverEntryBody::Hold(_))
+        };
+        let steps = receiver.wanted_entries(handover);
+        // A row waits for those of other dealings, so that one entry names all.
+        let has_few = steps.iter().any(is_few);
+        self.few_rows_since = has_few.then(|| self.few_rows_since.unwrap_or(now));
+        let holds_at = self.few_rows_since.map(|since| since + MAX_HOLD_DELAY);
+        self.holds_at = holds_at.filter(|at| *at > now);
+        let waits = self.holds_at.is_some();
+        for step in steps.into_iter().filter(|step| !waits || !is_few(step)) {
+            let digest = Sha256Digest::of(&[&step.to_bytes()]);
+            let entry = before.remove(&digest);
+            let entry = entry.unwrap_or_else(|| {
+                let time = (step.kind() == HandoverEntryKind::Confirm).then_some(context.time);
+                self.entry(index, EncodedHandoverStep::new(&step), time)
+            });
+            self.wanted_entries.insert(digest, entry);
+        }
+    }
+
+    /// Wants its dealing committed, if it is its turn. A job computes the dealing.
+    fn want_to_deal(
+        &mut self,
+        now: Duration,
+        context: &HandoverContext<'_>,
+        handover: &Arc<HandoverAgreement<S>>,
+    ) {
+        (self.deals_at, self.wants_deal) = (None, false);
         let (Some(dealer), Some(index)) = (&self.dealer, self.dealer_index) else { return };
         if !dealer.can_deal(handover) {
             return;
         }
-        if self.deal.is_none() {
-            let (dealers, faulty) = (handover.terms().dealers(), handover.faulty_dealers());
-            let Some(own) = index.participant() else { return };
-            let place = dealing_turns::place(own, dealers, faulty, approving(context.agreement));
-            let turn = self.turns.turn(place, dealers);
-            self.deals_at = turn.filter(|turn| *turn > now);
-            if turn.is_none() || self.deals_at.is_some() {
-                return;
-            }
-            let Some(step) = dealer.wanted_entry(handover) else { return };
-            let entry = self.entry(index, &step, context.time);
-            self.deal = Some((Sha256Digest::of(&[&entry.to_bytes()]), entry));
+        self.wants_deal = self.deal.is_some();
+        if self.wants_deal || self.is_dealing {
+            return;
         }
-        self.wanted_entries.extend(self.deal.clone());
+        let (dealers, faulty) = (handover.terms().dealers(), handover.faulty_dealers());
+        let Some(own) = index.participant() else { return };
+        let place = dealing_turns::place(own, dealers, faulty, approving(context.agreement));
+        let turn = self.turns.turn(place, dealers);
+        self.deals_at = turn.filter(|turn| *turn > now);
+        if turn.is_none() || self.deals_at.is_some() {
+            return;
+        }
+        let task = DealTask { dealer: Arc::clone(dealer), handover: Arc::clone(handover) };
+        self.is_dealing = true;
+        self.job(RefreshRole::Old, task);
     }
 
-    fn entry(&self, author: ServerIndex, step: &HandoverEntry<S>, time: UnixSeconds) -> LogEntry {
-        let kind = step.kind();
-        let own = self.receiver.as_ref().filter(|_| kind == HandoverEntryKind::Key);
+    fn entry(
+        &self,
+        author: ServerIndex,
+        step: EncodedHandoverStep,
+        time: Option<UnixSeconds>,
+    ) -> LogEntry {
+        let is_key = step.header().kind == HandoverEntryKind::Key;
+        let own = self.receiver.as_ref().filter(|_| is_key);
         let voting = own.map(|own| Box::new(VotingKey::new(&own.voting, self.run, author)));
-        let time = (kind == HandoverEntryKind::Confirm).then_some(time);
-        let body = LogEntryBody::Handover { step: EncodedHandoverStep::new(step), voting, time };
-        LogEntry::new(author, body, &self.identity)
+        LogEntry::new(author, LogEntryBody::Handover { step, voting, time }, &self.identity)
+    }
+
+    /// A job has computed the dealing. That of another dealer, of before, is ignored.
+    fn handle_dealing(&mut self, outcome: DealOutcome<S>) {
+        let is_own = self.dealer.as_ref().is_some_and(|own| Arc::ptr_eq(own, &outcome.dealer));
+        let Some(index) = self.dealer_index.filter(|_| is_own) else { return };
+        self.deal = outcome.step.map(|step| {
+            let entry = self.entry(index, step, None);
+            (Sha256Digest::of(&[&entry.to_bytes()]), entry)
+        });
+        (self.is_dealing, self.has_result) = (false, true);
+    }
+
+    /// Answers a server that asks for its common value of a dealing.
+    fn answer_question(&mut self, dealer: ServerIndex, from: ServerIndex) {
+        let receiver = self.receiver.as_ref().and_then(RunReceiver::present);
+        let (Some(receiver), Some(of), Some(other)) =
+            (receiver, dealer.participant(), from.participant())
+        else {
+            return;
+        };
+        if let Some(value) = receiver.common_value(of, other) {
+            let value = CommonValue(S::encode_value(&value));
+            let message = RefreshMessage::Value { run: self.run, dealer, value };
+            let output = RefreshOutput::Send { to: (RefreshRole::New, from), message };
+            self.outputs.push((RefreshRole::New, output));
+        }
+    }
+
+    /// When it wants something else, unless a job ends or the log changes before.
+    fn next_want(&self) -> Option<Duration> {
+        // While a job has the receiver, this cannot be known.
+        let is_present = self.receiver.as_ref().is_some_and(|own| own.receiver.is_some());
+        self.holds_at.filter(|_| is_present).into_iter().chain(self.deals_at).min()
     }
 }
 
-impl<S: RunScheme> HandoverMachine for HandoverServer<S>
-where
-    Self: Send,
-{
+impl<S: RunScheme> HandoverMachine for HandoverServer<S> {
     fn voting(&self) -> Option<&Arc<VotingSecret>> {
         self.receiver.as_ref().map(|it| &it.voting)
     }
 
     fn end_dealer(&mut self) {
         (self.dealer, self.dealer_index, self.saved_seed) = (None, None, None);
-        self.deals_at = None;
+        (self.deals_at, self.wants_deal) = (None, false);
     }
 
     fn into_signer(self: Box<Self>) -> Option<KeySigner> {
-        self.receiver?.receiver.into_share().map(S::signer)
+        self.receiver?.receiver?.into_signer()
     }
 
     fn deadline(&self) -> Option<Duration> {
-        self.retries.deadline().into_iter().chain(self.deals_at).chain(self.holds_at).min()
+        self.retries.deadline().into_iter().chain(self.next_want()).min()
     }
 
     fn poll(
@@ -356,21 +433,19 @@ where
         let Some(handover) = handover else { return Ok(Vec::new()) };
         let has_begun = self.begin_roles(context, handover, generator)?;
         let is_new = self.seen.as_ref().is_none_or(|seen| !Arc::ptr_eq(seen, handover));
-        let due = self.deals_at.into_iter().chain(self.holds_at).min();
-        let is_due = due.is_some_and(|at| at <= now);
+        let is_due = self.next_want().is_some_and(|at| at <= now);
         if has_begun || is_new {
-            if let Some(own) = &mut self.receiver {
-                own.receiver.handle_log(handover);
-            }
             self.save_receiver();
             self.turns.observe(now, &dealing_state(handover));
             self.seen = Some(handover.clone());
         }
-        if has_begun || is_new || is_due {
+        self.receive(handover);
+        if std::mem::take(&mut self.has_result) || has_begun || is_new || is_due {
             self.want(now, context, handover);
         }
         self.retries.begin_pass();
-        for (digest, entry) in &self.wanted_entries {
+        let deal = self.deal.iter().filter(|_| self.wants_deal).map(|(digest, it)| (digest, it));
+        for (digest, entry) in self.wanted_entries.iter().chain(deal) {
             if self.retries.is_due(HandoverRetry::Submit(*digest), now) {
                 self.outputs.push((entry.side(), RefreshOutput::Submit(entry.clone())));
             }
@@ -387,20 +462,13 @@ where
     }
 
     fn handle_message(&mut self, from: ServerIndex, message: &RefreshMessage) {
-        let Some(handover) = self.seen.clone() else { return };
-        let (Some(own), Some(from_participant)) = (&mut self.receiver, from.participant()) else {
-            return;
-        };
+        let (Some(handover), Some(own)) = (&self.seen, &mut self.receiver) else { return };
         match message {
             RefreshMessage::AskValue { run, dealer } if *run == self.run => {
-                let dealer_participant = dealer.participant();
-                let value = dealer_participant
-                    .and_then(|it| own.receiver.common_value(it, from_participant));
-                if let Some(value) = value {
-                    let value = CommonValue(S::encode_value(&value));
-                    let message = RefreshMessage::Value { run: *run, dealer: *dealer, value };
-                    let output = RefreshOutput::Send { to: (RefreshRole::New, from), message };
-                    self.outputs.push((RefreshRole::New, output));
+                if own.receiver.is_some() {
+                    self.answer_question(*dealer, from);
+                } else if dealer.participant().is_some_and(|it| handover.dealt().contains(it)) {
+                    own.questions.insert((*dealer, from));
                 }
             }
             // To examine a value takes long.
@@ -408,16 +476,46 @@ where
                 if *run == self.run
                     && self.wanted_values.iter().any(|it| (it.0, it.1) == (*dealer, from)) =>
             {
-                let value = S::decode_value(&value.0);
-                let (Some(dealer), Some(value)) = (dealer.participant(), value) else { return };
-                own.receiver.handle_value(&handover, from_participant, dealer, &value);
-                // The next poll wants other things.
-                if own.saved != Some(own.receiver.held()) {
-                    self.save_receiver();
-                    self.seen = None;
+                if let (Some(dealer), Some(from), Some(value)) =
+                    (dealer.participant(), from.participant(), S::decode_value(&value.0))
+                {
+                    own.values.entry((dealer, from)).or_insert(value);
                 }
             }
             _ => {}
+        }
+    }
+
+    fn handle_job(&mut self, outcome: Box<dyn HandoverOutcome>) {
+        let outcome: Box<dyn Any> = outcome;
+        let outcome = match outcome.downcast::<DealOutcome<S>>() {
+            Ok(dealt) => return self.handle_dealing(*dealt),
+            Err(outcome) => outcome,
+        };
+        let (Ok(moved), Some(own)) = (outcome.downcast::<MovingReceiver<S>>(), &mut self.receiver)
+        else {
+            return;
+        };
+        // Another one may have begun the same run again.
+        if !Weak::ptr_eq(&own.in_use, &moved.in_use()) {
+            return;
+        }
+        own.receiver = Some(moved);
+        let questions = std::mem::take(&mut own.questions);
+        self.save_receiver();
+        for (dealer, from) in questions {
+            self.answer_question(dealer, from);
+        }
+        self.has_result = true;
+    }
+
+    fn in_use(&self, role: RefreshRole) -> Option<Weak<dyn Any + Send + Sync>> {
+        match role {
+            RefreshRole::Old => {
+                let dealer: Weak<HandoverDealer<S>> = Arc::downgrade(self.dealer.as_ref()?);
+                Some(dealer)
+            }
+            RefreshRole::New => Some(self.receiver.as_ref()?.in_use.clone()),
         }
     }
 }

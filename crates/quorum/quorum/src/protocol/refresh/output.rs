@@ -13,6 +13,7 @@ use super::dealing::{
     Dealing, DealingDelivery, DealingProofs, DealingReceiver, DealingSeed, DealingVerdict,
 };
 use super::entry::{LogEntry, RefreshRole};
+use super::handover_job::{HandoverOutcome, HandoverTask, RowRepairOutcome, RowRepairTask};
 use super::manifest::DealingRound;
 use super::message::RefreshMessage;
 use super::parameters::RefreshParameters;
@@ -89,7 +90,7 @@ pub enum RunItemName {
 /// An expensive computation, which may run on another thread. It has no effect until its result is
 /// passed back.
 pub struct RefreshJob {
-    /// The run, or the digest of the witnesses in a recovery.
+    /// The run, or the digest of the witnesses or the sharing in a recovery.
     pub(crate) scope_digest: Sha256Digest,
     pub(crate) task: RefreshTask,
 }
@@ -149,6 +150,8 @@ pub(crate) enum RefreshTask {
         witnesses: Arc<ShareWitnesses>,
         parameters: Arc<RefreshParameters>,
     },
+    Handover(Box<dyn HandoverTask>),
+    RepairRow(RowRepairTask),
 }
 
 pub(crate) enum RefreshOutcome {
@@ -182,6 +185,8 @@ pub(crate) enum RefreshOutcome {
         right: LabeledShares,
         all_right: bool,
     },
+    Handover(Box<dyn HandoverOutcome>),
+    RowRepaired(RowRepairOutcome),
 }
 
 /// The new server for which a job runs.
@@ -253,6 +258,8 @@ impl RefreshJob {
                 let all_right = right.len() == count;
                 RefreshOutcome::Checked { from, right, all_right }
             }
+            RefreshTask::Handover(task) => RefreshOutcome::Handover(task.run()),
+            RefreshTask::RepairRow(task) => RefreshOutcome::RowRepaired(task.run()),
         };
         // Seeds and keys were moved, so copies may be on the stack.
         wipe_stack();

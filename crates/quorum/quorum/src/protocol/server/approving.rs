@@ -147,13 +147,17 @@ impl QuorumServer {
         }
     }
 
-    /// What to report when this entry is committed, if it withdraws this server's approval.
-    pub(super) fn withdrawal(&self, entry: &LogEntry) -> Option<QuorumServerEvent> {
+    /// What to report when this entry is committed, if it withdraws this server's approval of a
+    /// group.
+    pub(super) fn withdrawal(
+        &self,
+        entry: &LogEntry,
+        approved: Option<Sha256Digest>,
+    ) -> Option<QuorumServerEvent> {
         let epoch = self.epoch.as_ref().filter(|epoch| epoch.index == Some(entry.author))?;
         if !matches!(entry.body, LogEntryBody::Withdraw { .. }) {
             return None;
         }
-        let approved = epoch.agreement.approvals().get(&entry.author).map(QuorumGroup::digest);
         let number = epoch.header.epoch + 1;
         Some(match &self.operator_request {
             Some(OperatorRequest::Withdraw { group, has_expired: true, .. }) => {

@@ -175,6 +175,8 @@ impl QuorumServer {
         }));
         self.frost_queries.clear();
         self.answering.clear();
+        // It is of the log before.
+        self.height_in_work = None;
     }
 
     /// Restores this server's saved shares of its epoch.

@@ -136,10 +136,12 @@ impl QuorumServer {
         let (Some(newer), Some(epoch)) = (&self.newer, &mut self.epoch) else { return };
         let (number, newest) = (epoch.header.epoch, newer.header().epoch);
         (epoch.voting, self.saved_voting) = (None, None);
-        let shares = epoch.key.wipe();
+        let stays = newest == number + 1;
+        let in_use = epoch.run.iter().flat_map(|run| run.in_use(stays));
+        let shares = epoch.key.wipe().map(|shares| shares.with(in_use));
         self.changes.push(SavedStateChange::End { epoch: number });
         if let Some(run) = &mut epoch.run {
-            self.changes.extend(run.end(newest == number + 1));
+            self.changes.extend(run.end(stays));
         }
         if let Some(mut ended) = self.ended.take() {
             self.changes.extend(ended.machines.end(false));

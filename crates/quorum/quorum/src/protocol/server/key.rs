@@ -198,11 +198,20 @@ impl EpochKey {
     }
 }
 
-/// The shares of an epoch that has ended, as far as jobs on other threads still use them. They are
-/// wiped when the last of these jobs has ended.
+/// The shares of an epoch that has ended, and the secrets of its handover, as far as jobs on other
+/// threads still use them. They are wiped when the last of these jobs has ended.
 pub(super) struct SharesInUse(Vec<Weak<dyn Any + Send + Sync>>);
 
 impl SharesInUse {
+    /// Besides, other secrets of the epoch that jobs may use.
+    pub(super) fn with(
+        mut self,
+        others: impl IntoIterator<Item = Weak<dyn Any + Send + Sync>>,
+    ) -> Self {
+        self.0.extend(others);
+        self
+    }
+
     /// Whether all are wiped.
     pub(super) fn are_wiped(&self) -> bool {
         self.0.iter().all(|shares| shares.strong_count() == 0)

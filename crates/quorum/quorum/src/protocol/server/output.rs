@@ -9,6 +9,7 @@ use random::{RandomError, RandomGenerator};
 
 use super::answer_query::{AnswerQuery, AnswerShares};
 use super::change::SavedStateChange;
+use super::height_job::{HeightOutcome, HeightTask};
 use crate::protocol::admission::EntryCheck;
 use crate::protocol::combination::ServerIndex;
 use crate::protocol::group::{GroupKeyKind, QuorumGroup, QuorumMember};
@@ -289,6 +290,8 @@ pub(super) enum QuorumServerTask {
         shares: AnswerShares,
         identity: Arc<IdentitySecretKey>,
     },
+    /// The entries of a height.
+    Height(HeightTask),
     /// Work of a refresh.
     Refresh { machine: RefreshJobOwner, job: Box<refresh::RefreshJob> },
 }
@@ -304,6 +307,7 @@ pub(super) enum QuorumServerOutcome {
         message: MessageDigest,
         answer: Option<Vec<u8>>,
     },
+    Height(HeightOutcome),
     Refresh {
         machine: RefreshJobOwner,
         result: refresh::RefreshJobResult,
@@ -327,9 +331,13 @@ pub(super) enum RefreshJobOwner {
 }
 
 impl QuorumServerJob {
-    /// Whether a pending signature needs the result.
+    /// Whether a pending signature or the log waits for the result. There is at most one job for
+    /// the log at a time.
     pub fn is_urgent(&self) -> bool {
-        matches!(self.0, QuorumServerTask::Answer { .. })
+        match self.0 {
+            QuorumServerTask::Answer { .. } | QuorumServerTask::Height(_) => true,
+            QuorumServerTask::Refresh { .. } => false,
+        }
     }
 
     /// Runs the computation.
@@ -346,6 +354,7 @@ impl QuorumServerJob {
                 let message = MessageDigest::of(query.message());
                 QuorumServerOutcome::Answer { asker, epoch: query.epoch(), message, answer }
             }
+            QuorumServerTask::Height(task) => QuorumServerOutcome::Height(task.run()),
             QuorumServerTask::Refresh { machine, job } => {
                 QuorumServerOutcome::Refresh { machine, result: job.run(generator)? }
             }

@@ -1,6 +1,7 @@
 //! The state machines of a run at one server.
 
-use std::sync::Arc;
+use std::any::Any;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use keys::IdentityPublicKey;
@@ -78,6 +79,14 @@ impl RefreshJobOwner {
             Self::Old(run) => Some(dealer_items(run)),
             Self::New(run) => Some(run),
             Self::Recovery(_) => None,
+        }
+    }
+
+    /// Whether it is a state machine of this run.
+    pub(super) fn is_of(self, run: Sha256Digest) -> bool {
+        match self {
+            Self::Old(id) | Self::New(id) => id == run,
+            Self::Recovery(_) => false,
         }
     }
 }
@@ -168,6 +177,21 @@ impl RefreshParticipation {
             RunMachines::Combinatorial { .. } => None,
             RunMachines::Handover(server) => server.take()?.into_signer(),
         }
+    }
+
+    /// What tells whether secrets that [`Self::end`] drops are in memory, because a job uses them.
+    pub(super) fn in_use(
+        &self,
+        stays: bool,
+    ) -> impl Iterator<Item = Weak<dyn Any + Send + Sync>> + use<> {
+        let server = match &self.machines {
+            RunMachines::Handover(server) => server.as_ref(),
+            // Their jobs use the shares themselves.
+            RunMachines::Combinatorial { .. } => None,
+        };
+        let of = |role| server.and_then(|server| server.in_use(role));
+        let new = (!stays).then(|| of(RefreshRole::New));
+        of(RefreshRole::Old).into_iter().chain(new.flatten())
     }
 
     /// Ends the state machines, except the new server's if `stays`. Returns what must be wiped.

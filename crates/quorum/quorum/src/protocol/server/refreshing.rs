@@ -14,7 +14,7 @@ use zeroize::Zeroizing;
 use super::change::{SavedServerState, SavedStateChange};
 use super::epoch::{FollowedEpoch, header_delay};
 use super::key::EpochKey;
-use super::output::{QuorumServerEvent, QuorumServerOutput, QuorumServerTask, RefreshJobOwner};
+use super::output::{QuorumServerEvent, QuorumServerTask, RefreshJobOwner};
 use super::participation::{EndedRefresh, RefreshParticipation, RunMachines, dealer_items};
 use super::start::{SignedGroupHeader, has_same_headers};
 use super::{QuorumServer, SavedStateError};
@@ -24,9 +24,9 @@ use crate::protocol::key_sharing::KeySharing;
 use crate::protocol::link::LinkTopic;
 use crate::protocol::log_types::Height;
 use crate::protocol::refresh::{
-    self, HandoverContext, HandoverMachine, HandoverServer, LogEntry,
+    self, HandoverContext, HandoverMachine, HandoverOutcome, HandoverServer, LogEntry,
     LogEntryEffect as BoardChange, NewServer, OldServer, RefreshAgreement, RefreshDelays,
-    RefreshMessage, RefreshRole, RefreshRun, RunItemName, RunScheme,
+    RefreshMessage, RefreshOutcome, RefreshRole, RefreshRun, RunItemName, RunScheme,
 };
 use crate::protocol::wire::MalformedEncoding;
 
@@ -80,51 +80,7 @@ impl QuorumServer {
         Ok(())
     }
 
-    /// Applies the entries of a height. Entries after the end of an epoch have no effect. Their
-    /// authors submit them again for the next epoch if they still matter.
-    pub(super) fn apply_all(
-        &mut self,
-        now: Duration,
-        height: Height,
-        entries: &[Bytes],
-        generator: &mut RandomGenerator,
-    ) -> Result<(), RandomError> {
-        let mut kept = Vec::new();
-        let (mut changes, mut withdrawals) = (Vec::new(), Vec::new());
-        for bytes in entries {
-            let parsed = LogEntry::parse(bytes).map_err(|why| why.to_string());
-            let withdrawal = parsed.as_ref().ok().and_then(|entry| self.withdrawal(entry));
-            let Some(epoch) = &mut self.epoch else { return Ok(()) };
-            let applied = parsed.and_then(|entry| {
-                let change = epoch.agreement.apply(&entry).map_err(|why| why.to_string());
-                Ok((entry, change?))
-            });
-            match applied {
-                Ok((entry, change)) => {
-                    kept.push(bytes.clone());
-                    withdrawals.extend(withdrawal);
-                    self.apply_commands(now, height, entry);
-                    let is_final = change == BoardChange::Final;
-                    changes.push(change);
-                    if is_final {
-                        break;
-                    }
-                }
-                Err(why) => self.event(QuorumServerEvent::EntryRefused { why }),
-            }
-        }
-        self.changes.push(SavedStateChange::Applied { height, entries: kept });
-        for withdrawal in withdrawals {
-            self.push(QuorumServerOutput::Event(withdrawal));
-        }
-        for change in changes {
-            self.handle_entry_effect(now, height, &change, generator)?;
-        }
-        self.clear_settled_operator_request();
-        Ok(())
-    }
-
-    fn handle_entry_effect(
+    pub(super) fn handle_entry_effect(
         &mut self,
         now: Duration,
         height: Height,
@@ -245,8 +201,9 @@ impl QuorumServer {
         start.chain.push(SignedGroupHeader { header, signature: Vec::new() });
         (start.refresh, start.height, start.witnesses) = (None, height, witnesses);
         self.changes.push(SavedStateChange::Start(start.clone()));
-        // The old shares are wiped before the new ones are used.
-        let shares = key.wipe();
+        // The old shares are wiped before the new ones are used, except those that a job uses.
+        let in_use = run.iter().flat_map(|run| run.in_use(false));
+        let shares = key.wipe().map(|shares| shares.with(in_use));
         drop(key);
         if shares.is_some() || voting.is_some() {
             self.changes.push(SavedStateChange::End { epoch: before.epoch });
@@ -432,6 +389,9 @@ impl QuorumServer {
         machine: RefreshJobOwner,
         result: refresh::RefreshJobResult,
     ) {
+        if let RefreshOutcome::Handover(outcome) = result.outcome {
+            return self.handle_handover_job(machine, outcome);
+        }
         let live = self.epoch.as_mut().and_then(|epoch| epoch.run.as_mut());
         let ended = self.ended.as_mut().map(|ended| &mut ended.machines);
         let mut machines = live.into_iter().chain(ended).filter_map(|run| match run.machines {
@@ -451,11 +411,36 @@ impl QuorumServer {
             }
             RefreshJobOwner::Recovery(number) => {
                 let Some(epoch) = &mut self.epoch else { return };
-                if let EpochKey::Combinatorial(key) = &mut epoch.key
-                    && let Some(recovery) = &mut key.recovery
-                    && epoch.header.epoch == number
-                {
-                    recovery.handle_job(result);
+                if epoch.header.epoch != number {
+                    return;
+                }
+                match &mut epoch.key {
+                    EpochKey::Combinatorial(key) => {
+                        if let Some(recovery) = &mut key.recovery {
+                            recovery.handle_job(result);
+                        }
+                    }
+                    EpochKey::Polynomial(key) => {
+                        if let Some(recovery) = &mut key.recovery {
+                            recovery.handle_job(result);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Handles the result of a job of a handover. The new epoch may have begun while this server
+    /// computed its share. Then it has the share now.
+    fn handle_handover_job(&mut self, machine: RefreshJobOwner, outcome: Box<dyn HandoverOutcome>) {
+        let Some(epoch) = &mut self.epoch else { return };
+        let run = epoch.run.as_mut().filter(|run| machine.is_of(run.id));
+        match run.map(|run| &mut run.machines) {
+            Some(RunMachines::Handover(Some(server))) => server.handle_job(outcome),
+            _ if epoch.key.has_shares() || self.newer.is_some() => {}
+            _ => {
+                if let Some(signer) = outcome.into_signer() {
+                    self.receive_signer(signer);
                 }
             }
         }
@@ -564,15 +549,12 @@ fn next_key(run: &RefreshRun, key: &EpochKey) -> Option<(GroupHeader, EpochKey, 
 
 /// The server in the open run of a key that is shared in this way, with the items that it has saved
 /// as a dealer and as a receiver. `None` if they are malformed.
-fn begin_handover<S: RunScheme + 'static>(
+fn begin_handover<S: RunScheme>(
     identity: &Arc<IdentitySecretKey>,
     agreement: &RefreshAgreement,
     delays: &RefreshDelays,
     items: (&SavedRunItems, &SavedRunItems),
-) -> Option<Box<dyn HandoverMachine>>
-where
-    HandoverServer<S>: Send,
-{
+) -> Option<Box<dyn HandoverMachine>> {
     let server = HandoverServer::<S>::new(identity.clone(), agreement, delays, items);
     Some(Box::new(server.ok()?))
 }

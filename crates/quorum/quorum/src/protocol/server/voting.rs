@@ -55,9 +55,12 @@ impl QuorumServer {
         epoch.voting = Some(secret);
     }
 
-    /// Reports which servers agree on the next height.
+    /// Reports which servers agree on the next height. While a job applies a height, this waits for
+    /// the job.
     pub(super) fn report_applied(&mut self, height: Height) {
-        let Some(epoch) = &self.epoch else { return };
+        let Some(epoch) = self.epoch.as_ref().filter(|_| self.height_in_work.is_none()) else {
+            return;
+        };
         let set = epoch.header.group.voters(epoch.agreement.voting());
         let key = epoch.voting.clone();
         let check = epoch.agreement.entry_check();

@@ -134,8 +134,20 @@ impl RunHandover {
     }
 }
 
-/// A way to share a key in the handover of a run.
-pub(crate) trait RunScheme: HandoverScheme {
+/// A way to share a key in the handover of a run. Other threads compute with its values.
+pub(crate) trait RunScheme:
+    HandoverScheme<
+        Sharing: Send + Sync,
+        Commitment: Send + Sync,
+        ConstantProof: Send + Sync,
+        Polynomial: Send + Sync,
+        Row: Send,
+        Value: Send,
+        Repair: Send,
+        Share: Send,
+        Possession: Send,
+    > + 'static
+{
     /// The agreed state, if the key is shared in this way.
     fn handover(run: &RunHandover) -> Option<&Arc<HandoverAgreement<Self>>>;
 

@@ -135,6 +135,7 @@ fn a_share_is_reported_as_wiped_when_no_job_uses_it() {
     let mut world = four(GroupKeyKind::RsaPolynomial, 30);
     let message = b"message".to_vec();
     world.slow = Some(2);
+    world.keeps = |task| matches!(task, QuorumServerTask::Answer { .. });
     for number in 1..=4 {
         world.server(number).registered(MessageDigest::of(&message));
     }
@@ -145,18 +146,10 @@ fn a_share_is_reported_as_wiped_when_no_job_uses_it() {
     world.run_until(|world| !world.jobs.is_empty());
     world.refresh(&[1, 3], &group(1, 1));
     world.run_until(|world| world.have_epoch(2, &[1, 2, 3, 4]));
-    let is_wiped = |world: &World, number: Number| {
-        let events = &world.nodes[&number].events;
-        events.iter().any(|it| matches!(it, QuorumServerEvent::Wiped { epoch: 1 }))
-    };
-    world.run_until(|world| is_wiped(world, 1));
-    assert!(!is_wiped(&world, 2));
-    world.slow = None;
-    for job in std::mem::take(&mut world.jobs) {
-        let (now, result) = (world.now, job.run(&mut world.generator).unwrap());
-        world.server(2).handle_job(now, result);
-    }
-    world.run_until(|world| is_wiped(world, 2));
+    world.run_until(|world| world.is_wiped(1, 1));
+    assert!(!world.is_wiped(2, 1));
+    world.finish_jobs();
+    world.run_until(|world| world.is_wiped(2, 1));
 }
 
 /// Requests of other kinds of groups, and malformed ones, are refused.

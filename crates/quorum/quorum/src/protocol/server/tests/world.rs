@@ -18,6 +18,8 @@ pub(super) struct Node {
     pub(super) registered: HashSet<MessageDigest>,
     /// The height that its log starts after; `None` until it follows one.
     pub(super) log: Option<Height>,
+    /// Whether it has reported that the last height from its log is applied.
+    pub(super) is_applied: bool,
     /// The life of its log's file.
     pub(super) life: LogIncarnation,
     /// The voting key with which it votes on the next height, if the set has it.
@@ -38,6 +40,7 @@ impl Default for Node {
             saved: SavedServerState::default(),
             registered: HashSet::new(),
             log: None,
+            is_applied: false,
             life: LogIncarnation([0; 32]),
             key: None,
             keys: Vec::new(),
@@ -73,9 +76,13 @@ pub(super) struct World {
     pub(super) down: BTreeSet<(Number, Number)>,
     /// How many of 10,000 steps stop and restart a server.
     pub(super) crashes: u64,
-    /// The server whose jobs are kept here instead of being run.
+    /// The server of which these jobs are kept instead of being run.
     pub(super) slow: Option<Number>,
+    pub(super) keeps: fn(&QuorumServerTask) -> bool,
     pub(super) jobs: Vec<QuorumServerJob>,
+    /// How many of 100 jobs end late, and in any order.
+    pub(super) late: u64,
+    pub(super) late_jobs: Vec<(Number, QuorumServerJob)>,
     /// The messages of refreshes that begin with this byte are kept here instead of being sent.
     pub(super) intercepted: Option<u8>,
     pub(super) kept: Vec<(Number, Number, Bytes)>,
@@ -164,7 +171,10 @@ impl World {
             down: BTreeSet::new(),
             crashes: 0,
             slow: None,
+            keeps: |_| true,
             jobs: Vec::new(),
+            late: 0,
+            late_jobs: Vec::new(),
             intercepted: None,
             kept: Vec::new(),
         }
@@ -228,6 +238,7 @@ impl World {
     pub(super) fn stop(&mut self, number: Number) {
         self.nodes.get_mut(&number).unwrap().server = None;
         self.links.retain(|(from, to, ..)| ![*from, *to].contains(&number));
+        self.late_jobs.retain(|(at, _)| *at != number);
     }
 
     pub(super) fn link_up(&mut self, at: Number, to: Number) {
@@ -248,10 +259,11 @@ impl World {
         let Some(server) = &mut node.server else { return false };
         server.set_time(UnixSeconds(BEGINNING.0 + clock.as_secs()));
         if let Some(applied) = node.log.filter(|it| *it >= self.forgotten)
+            && node.is_applied
             && !self.stalled.contains(&number)
             && let Some(committed) = self.log.get(usize::try_from(applied.0).unwrap())
         {
-            node.log = Some(committed.height);
+            (node.log, node.is_applied) = (Some(committed.height), false);
             server.handle_committed(now, committed, &mut self.generator).unwrap();
         }
         let Some(output) = server.poll_output(now, &mut self.generator).unwrap() else {
@@ -281,7 +293,12 @@ impl World {
                     node.saved.apply(change);
                 }
             }
-            QuorumServerOutput::Job(job) if self.slow == Some(number) => self.jobs.push(job),
+            QuorumServerOutput::Job(job) if self.slow == Some(number) && (self.keeps)(&job.0) => {
+                self.jobs.push(job);
+            }
+            QuorumServerOutput::Job(job) if self.late > 0 && self.rng.chance(self.late) => {
+                self.late_jobs.push((number, job));
+            }
             QuorumServerOutput::Job(job) => {
                 let result = job.run(&mut self.generator).unwrap();
                 server.handle_job(now, result);
@@ -302,6 +319,7 @@ impl World {
             QuorumServerOutput::Applied { height, set, key, .. } => {
                 let agreed = self.sets.entry(height).or_insert_with(|| set.clone());
                 assert_eq!(*agreed, set, "servers differ in who agrees after height {height}");
+                node.is_applied = node.log == Some(height);
                 node.key = key.as_ref().map(|key| key.public());
                 node.keys.extend(key.iter().map(Arc::downgrade));
             }
@@ -339,6 +357,12 @@ impl World {
                     server.handle_message(now, &identity(from).public(), topic, &bytes, 0);
                 }
             }
+            if !self.late_jobs.is_empty() && (!has_acted || self.rng.chance(20)) {
+                has_acted = true;
+                let place = self.rng.below(self.late_jobs.len() as u64);
+                let (at, job) = self.late_jobs.swap_remove(usize::try_from(place).unwrap());
+                self.finish_job(at, job);
+            }
             if (!has_acted || self.rng.chance(5))
                 && let Some((from, to)) = self.down.pop_first()
             {
@@ -350,6 +374,25 @@ impl World {
             }
         }
         done(self)
+    }
+
+    fn finish_job(&mut self, at: Number, job: QuorumServerJob) {
+        let (now, result) = (self.now, job.run(&mut self.generator).unwrap());
+        self.server(at).handle_job(now, result);
+    }
+
+    /// Ends the kept jobs. No others are kept afterwards.
+    pub(super) fn finish_jobs(&mut self) {
+        let slow = self.slow.take().expect("a server is slow");
+        for job in std::mem::take(&mut self.jobs) {
+            self.finish_job(slow, job);
+        }
+    }
+
+    /// Whether a server has reported that the shares of an epoch are wiped.
+    pub(super) fn is_wiped(&self, number: Number, ended: u64) -> bool {
+        let events = &self.nodes[&number].events;
+        events.iter().any(|it| matches!(it, QuorumServerEvent::Wiped { epoch } if *epoch == ended))
     }
 
     pub(super) fn statuses(&self) -> Vec<(Number, Option<QuorumServerStatus>)> {
