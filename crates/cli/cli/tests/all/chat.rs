@@ -7,6 +7,7 @@ mod delays;
 mod everyday;
 mod members;
 mod moves;
+mod reloading;
 mod restarts;
 mod screens;
 mod staying;

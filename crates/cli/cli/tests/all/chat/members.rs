@@ -138,12 +138,20 @@ impl Room {
 
     /// Gives the proxy another configuration, and waits until it has read it.
     pub(crate) fn configure(&self, proxy: &Proxy, text: &str) {
-        const READ: &str = "the configuration was read again";
-        let count = || self.log().matches(READ).count();
-        let before = count();
+        self.reload(proxy, text, "the configuration was read again");
+    }
+
+    /// Gives the proxy another configuration, and waits until it has logged a line with this text.
+    pub(crate) fn reload(&self, proxy: &Proxy, text: &str, logged: &str) -> String {
+        let lines = || -> Vec<String> {
+            let log = self.log();
+            log.lines().filter(|line| line.contains(logged)).map(str::to_owned).collect()
+        };
+        let before = lines().len();
         fs::write(self.path("proxy.toml"), text).unwrap();
         proxy.signal(Signal::HUP);
-        self.wait_until("the configuration is read", || count() > before);
+        self.wait_until(logged, || lines().len() > before);
+        lines().pop().unwrap()
     }
 
     /// What the proxy has logged.
