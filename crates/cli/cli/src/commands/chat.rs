@@ -186,7 +186,12 @@ fn stop_on_signals<K: Send + 'static>(
         terminal::restore_before_exit();
         std::process::exit(1);
     };
-    let spawned = thread::Builder::new().name("signals".into()).spawn(waiting);
+    spawn("signals", waiting)
+}
+
+/// Runs work in a thread of its own.
+fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), CommandFailure> {
+    let spawned = thread::Builder::new().name(name.into()).spawn(work);
     spawned.map(drop).map_err(|error| CommandFailure::Failed(format!("no threads: {error}")))
 }
 

@@ -2,11 +2,10 @@
 
 use std::io::{self, IsTerminal as _};
 use std::sync::mpsc::channel;
-use std::thread;
 
 use console::CommandFailure;
 use mix::MixClientEvent;
-use mix::chat::{ChatConfig, ChatEvent, ChatSession};
+use mix::chat::{ChatConfig, ChatEvent};
 use ratatui::crossterm::terminal;
 
 use super::command::{ChatInputCommand, visible};
@@ -14,7 +13,7 @@ use super::conversation::{ConversationLine, DeliveryMark, LineContent, SentMessa
 use super::person::PersonalChat;
 use super::stdin::{MAX_LINE, StdinLine, send_lines};
 use super::wrap::{max_width, wrap_safely};
-use super::{ChatEventSender, ChatUiEvent, failed, stop_on_signals};
+use super::{ChatUiEvent, spawn};
 
 /// What begins each row of a sentence but the first one.
 const INDENT: &str = "  ";
@@ -23,8 +22,8 @@ const INDENT: &str = "  ";
 const COLUMNS: usize = 80;
 
 /// A chat of which everything is said once.
-struct SpokenChat<'a> {
-    chat: PersonalChat<'a>,
+struct SpokenChat {
+    chat: PersonalChat,
     /// How many lines of the conversation were said.
     said: u64,
     /// The receiver that the prompt has named.
@@ -39,15 +38,9 @@ struct SpokenChat<'a> {
 /// If the chat cannot begin, or fails.
 pub(super) fn run(config: &ChatConfig) -> Result<(), CommandFailure> {
     let (sender, inputs) = channel();
-    stop_on_signals(sender.clone())?;
-    let events = ChatEventSender(sender.clone());
-    let (session, entries) =
-        ChatSession::start(config, None, move |event| events.send_event(event))
-            .map_err(|error| failed(&error))?;
-    let chat = PersonalChat::new(config, &session, entries);
+    let chat = PersonalChat::start(config, &sender)?;
     let mut spoken = SpokenChat { chat, said: 0, prompted: None, can_send: None };
-    let entering = thread::Builder::new().name("input".into()).spawn(move || send_lines(&sender));
-    entering.map_err(|error| CommandFailure::Failed(format!("no threads: {error}")))?;
+    spawn("input", move || send_lines(&sender))?;
     spoken.say_news()?;
     for input in inputs {
         match input {
@@ -69,7 +62,7 @@ pub(super) fn run(config: &ChatConfig) -> Result<(), CommandFailure> {
     Ok(())
 }
 
-impl SpokenChat<'_> {
+impl SpokenChat {
     fn handle_line(&mut self, line: &str) {
         match ChatInputCommand::parse(line, self.chat.screen.partner.as_deref()) {
             Err(wrong) => self.chat.screen.add(LineContent::Warning(wrong)),

@@ -3,8 +3,10 @@
 use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::path::PathBuf;
+use std::sync::mpsc::Sender;
 use std::time::Instant;
 
+use console::CommandFailure;
 use jiff::tz::TimeZone;
 use mix::MixClientEvent;
 use mix::chat::{
@@ -16,10 +18,11 @@ use super::command::{ChatInputCommand, HELP};
 use super::conversation::{DeliveryMark, LineContent, SentMessage, sign_of};
 use super::invite::write_invitation;
 use super::screen::{ChatScreen, ChatStatusLine};
+use super::{ChatEventSender, ChatUiEvent, failed, stop_on_signals};
 
 /// The chat, and why there are no exchanges with the proxy.
-pub(super) struct PersonalChat<'a> {
-    session: &'a ChatSession,
+pub(super) struct PersonalChat {
+    session: ChatSession,
     pub(super) screen: ChatScreen,
     /// The directory for invitations.
     invitations: PathBuf,
@@ -36,13 +39,20 @@ pub(super) struct PersonalChat<'a> {
     leaves_at: Option<u64>,
 }
 
-impl<'a> PersonalChat<'a> {
-    /// A chat that begins, with what was said before.
-    pub(super) fn new(
+impl PersonalChat {
+    /// Starts a chat, with what was said before. Its events, and signals, come to `inputs`.
+    ///
+    /// # Errors
+    /// If it cannot begin.
+    pub(super) fn start<K: Send + 'static>(
         config: &ChatConfig,
-        session: &'a ChatSession,
-        entries: Vec<ChatHistoryEntry>,
-    ) -> Self {
+        inputs: &Sender<ChatUiEvent<K>>,
+    ) -> Result<Self, CommandFailure> {
+        stop_on_signals(inputs.clone())?;
+        let events = ChatEventSender(inputs.clone());
+        let report = move |event| events.send_event(event);
+        let (session, entries) =
+            ChatSession::start(config, None, report).map_err(|error| failed(&error))?;
         let status = ChatStatusLine {
             group: config.group.to_string(),
             connection: Some("connecting".into()),
@@ -62,7 +72,7 @@ impl<'a> PersonalChat<'a> {
             );
         }
         screen.add(LineContent::Note(format!("You are {}. {HELP}", config.name)));
-        Self {
+        Ok(Self {
             session,
             screen,
             invitations: config.config_dir.clone(),
@@ -72,7 +82,7 @@ impl<'a> PersonalChat<'a> {
             stay: config.stay,
             rounds: 0,
             leaves_at: None,
-        }
+        })
     }
 
     fn note(&mut self, text: impl Into<String>) {

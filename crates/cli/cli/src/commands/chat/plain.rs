@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::sync::mpsc::channel;
-use std::thread;
 
 use console::CommandFailure;
 use console::{self, is_deceptive};
@@ -16,7 +15,7 @@ use mix::chat::{
 use super::command::{ChatInputCommand, HELP};
 use super::person::{cancelled_text, read_file, session_command};
 use super::stdin::{MAX_LINE, StdinLine, send_lines};
-use super::{ChatEventSender, ChatUiEvent, failed, stop_on_signals};
+use super::{ChatEventSender, ChatUiEvent, failed, spawn, stop_on_signals};
 
 /// The most messages that wait until there are exchanges.
 const MAX_HELD: usize = 1_000;
@@ -76,8 +75,7 @@ pub(super) fn run(config: &ChatConfig) -> Result<(), CommandFailure> {
         event => events.send_event(event),
     };
     let (session, _) = ChatSession::start(config, None, report).map_err(|error| failed(&error))?;
-    let entering = thread::Builder::new().name("input".into()).spawn(move || send_lines(&sender));
-    entering.map_err(|error| CommandFailure::Failed(format!("no threads: {error}")))?;
+    spawn("input", move || send_lines(&sender))?;
     let mut plain = PlainChat {
         session: &session,
         anonymity: 0,

@@ -8,7 +8,7 @@ use std::time::Duration;
 use std::{mem, panic};
 
 use console::CommandFailure;
-use mix::chat::{ChatConfig, ChatEvent, ChatSession};
+use mix::chat::{ChatConfig, ChatEvent};
 use ratatui::DefaultTerminal;
 use ratatui::buffer::Buffer;
 use ratatui::crossterm::event::{
@@ -21,7 +21,7 @@ use ratatui::crossterm::terminal::{DisableLineWrap, EnableLineWrap, disable_raw_
 use super::draw::{draw, rewrite_changed_rows};
 use super::person::PersonalChat;
 use super::screen::KeyAction;
-use super::{ChatEventSender, ChatUiEvent, failed, stop_on_signals};
+use super::{ChatUiEvent, spawn};
 
 /// How often the countdown to the next connection attempt is updated.
 const TICK: Duration = Duration::from_secs(1);
@@ -39,16 +39,10 @@ static IS_DRAWN: AtomicBool = AtomicBool::new(false);
 /// If the chat cannot begin, or fails.
 pub(super) fn run(config: &ChatConfig) -> Result<(), CommandFailure> {
     let (sender, inputs) = channel();
-    stop_on_signals(sender.clone())?;
-    let events = ChatEventSender(sender.clone());
-    let (session, entries) =
-        ChatSession::start(config, None, move |event| events.send_event(event))
-            .map_err(|error| failed(&error))?;
-    let chat = PersonalChat::new(config, &session, entries);
+    let mut chat = PersonalChat::start(config, &sender)?;
     let mut terminal = RestoredTerminal::new().map_err(|error| broken(&error))?;
-    let keys = thread::Builder::new().name("keys".into()).spawn(move || read_keys(&sender));
-    keys.map_err(|error| CommandFailure::Failed(format!("no threads: {error}")))?;
-    let ended = talk(chat, &mut terminal.0, &inputs);
+    spawn("keys", move || read_keys(&sender))?;
+    let ended = talk(&mut chat, &mut terminal.0, &inputs);
     drop(terminal);
     ended
 }
@@ -116,7 +110,7 @@ fn read_keys(inputs: &Sender<ChatUiEvent<event::Event>>) {
 }
 
 fn talk(
-    mut chat: PersonalChat<'_>,
+    chat: &mut PersonalChat,
     terminal: &mut DefaultTerminal,
     inputs: &Receiver<ChatUiEvent<event::Event>>,
 ) -> Result<(), CommandFailure> {
@@ -145,7 +139,7 @@ fn talk(
                     return Err(CommandFailure::Failed(why));
                 }
                 ChatUiEvent::Event(event) => chat.handle_event(event),
-                ChatUiEvent::Person(event) => match pressed(&mut chat, &event) {
+                ChatUiEvent::Person(event) => match pressed(chat, &event) {
                     KeyAction::Nothing => {}
                     KeyAction::Redraw => terminal.clear().map_err(|error| broken(&error))?,
                     KeyAction::Stop => return Ok(()),
@@ -156,7 +150,7 @@ fn talk(
     }
 }
 
-fn pressed(chat: &mut PersonalChat<'_>, event: &event::Event) -> KeyAction {
+fn pressed(chat: &mut PersonalChat, event: &event::Event) -> KeyAction {
     match event {
         event::Event::Key(key) if key.kind != KeyEventKind::Release => {
             return chat.screen.key(*key);
