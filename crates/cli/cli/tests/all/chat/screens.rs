@@ -1,6 +1,8 @@
 //! The chat in terminals of several sizes, and in sentences.
 
+use std::collections::BTreeMap;
 use std::fs;
+use std::path::Path;
 use std::process::Stdio;
 
 use super::members::Room;
@@ -150,14 +152,13 @@ fn nothing_of_a_wide_text_remains_behind_the_message_of_another_member() {
     });
 }
 
-/// The guide's picture of a terminal is one of this program.
-#[test]
-fn the_terminal_in_the_guide_is_what_is_shown() {
-    const GUIDE: &str = include_str!("../../../../../../docs/guides/chat.md");
+/// What a terminal of this size shows after the conversation of the guide: its rows, and the same
+/// with their colours.
+fn conversation_in(size: [u16; 2]) -> (Vec<String>, String) {
     let (room, _proxy) = Room::open(&NAMES);
     let mut bob = room.talk("bob");
     let carol = room.talk("carol");
-    let mut alice = Terminal::start(&room, "alice", [24, 80]);
+    let mut alice = Terminal::start(&room, "alice", size);
     alice.wait_for("in the group: bob, carol");
     alice.wait_for("3 take part");
     bob.enter("@alice Is everybody coming?");
@@ -171,32 +172,89 @@ fn the_terminal_in_the_guide_is_what_is_shown() {
     alice.press("/group team bob carol\r");
     alice.wait_for("the group team is set");
     alice.press("@team Meet at the bridge at eight. Bring a lamp, a rope and something to eat.\r");
-    alice.wait_for("✓ 2/2");
+    alice.wait_for_words("✓ 2/2");
     fs::write(room.path("plan.txt"), "At eight.\n").unwrap();
     carol.enter("/send alice plan.txt");
-    alice.wait_for("drops it");
+    alice.wait_for_words("/decline 1 drops it");
     alice.press("/accept 1\r");
-    alice.wait_for("saved as");
+    alice.wait_for_words("saved as received/plan.txt");
     alice.press("And torches!");
     alice.wait_for("@team> And torches!");
     alice.wait_until("nothing under way", |screen| !screen.contents().contains("not delivered"));
-    let place = room.path("").display().to_string();
-    let shown = alice.rows().join("\n").replace(&place, "/home/alice/chat/");
-    let pictured = GUIDE.split("```text\n").find(|text| text.starts_with('—')).unwrap();
-    let pictured = pictured.split("\n```").next().unwrap();
-    assert_eq!(without_numbers(&shown), without_numbers(pictured), "the guide needs:\n{shown}");
+    (alice.rows(), alice.rows_with_colours())
 }
 
-/// Rows whose numbers and date do not matter.
-fn without_numbers(rows: &str) -> Vec<String> {
-    let without = |row: &str| {
-        if row.starts_with('—') {
-            return "a day".to_owned();
+/// The guide's picture of a terminal is one of this program.
+#[test]
+fn the_terminal_in_the_guide_is_what_is_shown() {
+    const GUIDE: &str = include_str!("../../../../../../docs/guides/chat.md");
+    let (rows, _) = conversation_in([24, 80]);
+    let shown = rows.join("\n");
+    let pictured = GUIDE.split("```text\n").find(|text| text.starts_with('—')).unwrap();
+    let pictured = pictured.split("\n```").next().unwrap();
+    let [shown_rows, pictured] =
+        [&shown, pictured].map(|rows| rows.lines().map(without_numbers).collect::<Vec<_>>());
+    assert_eq!(shown_rows, pictured, "the guide needs:\n{shown}");
+}
+
+/// So are its pictures of a small and of a large terminal.
+#[test]
+fn the_pictures_of_terminals_are_what_is_shown() {
+    for [rows, columns] in [SIZES[1], SIZES[2]] {
+        let (shown, coloured) = conversation_in([rows, columns]);
+        let is_status = |row: &str| row.starts_with(" 3 take part");
+        // The end of a short status line is cut off, where depends on its numbers.
+        let of = |row: &str| match is_status(row) && columns < 80 {
+            true => without_numbers(&row[..12]),
+            false => without_numbers(row),
+        };
+        let picture = format!("docs/pictures/chat-{columns}x{rows}.svg");
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
+        let pictured = fs::read_to_string(root.join(&picture)).unwrap_or_default();
+        let pictured: Vec<String> = rows_of_picture(&pictured).iter().map(|row| of(row)).collect();
+        let wanted = shown.iter().filter(|row| !row.trim().is_empty());
+        let wanted: Vec<String> = wanted.map(|row| of(row)).collect();
+        if pictured != wanted {
+            let screen = Path::new(env!("CARGO_TARGET_TMPDIR")).join("screen");
+            fs::write(&screen, coloured).unwrap();
+            let (screen, shown) = (screen.display(), shown.join("\n"));
+            let title = format!("sunder chat in {columns} columns and {rows} rows");
+            panic!(
+                "draw it again: scripts/terminal-picture {picture} --screen {screen} '{title}'\n\
+                 {pictured:#?} is not what is shown:\n{shown}"
+            );
         }
-        let parts = row.trim_end().split(|c: char| c.is_ascii_digit());
-        parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join("0")
-    };
-    rows.lines().map(without).collect()
+    }
+}
+
+/// The rows of a picture that `scripts/terminal-picture` has drawn, but for empty ones.
+fn rows_of_picture(svg: &str) -> Vec<String> {
+    const MARGIN: f64 = 16.0;
+    const WIDTH: f64 = 7.25;
+    let mut rows = BTreeMap::<String, String>::new();
+    for text in svg.split("<text").skip(1) {
+        let (attributes, rest) = text.split_once('>').unwrap();
+        let attribute = |name: &str| {
+            let value = attributes.split_once(&format!(" {name}=\"")).unwrap().1;
+            value.split('"').next().unwrap()
+        };
+        let column = (attribute("x").parse::<f64>().unwrap() - MARGIN) / WIDTH;
+        let row = rows.entry(format!("{:>5}", attribute("y"))).or_default();
+        let missing = (0..).take_while(|at| f64::from(*at) + 0.5 < column).count();
+        row.extend(std::iter::repeat_n(' ', missing.saturating_sub(row.chars().count())));
+        let words = rest.split("</text>").next().unwrap();
+        row.push_str(&words.replace("&gt;", ">").replace("&lt;", "<").replace("&amp;", "&"));
+    }
+    rows.into_values().collect()
+}
+
+/// A row whose numbers and date do not matter.
+fn without_numbers(row: &str) -> String {
+    if row.starts_with('—') {
+        return "a day".to_owned();
+    }
+    let parts = row.trim_end().split(|c: char| c.is_ascii_digit());
+    parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join("0")
 }
 
 #[test]

@@ -114,6 +114,14 @@ impl Terminal {
         self.wait_until(text, |screen| screen.contents().contains(text));
     }
 
+    /// Waits until these words are shown, in one row or more.
+    pub(crate) fn wait_for_words(&mut self, text: &str) {
+        self.wait_until(text, |screen| {
+            let words: Vec<_> = screen.contents().split_whitespace().map(str::to_owned).collect();
+            words.join(" ").contains(text)
+        });
+    }
+
     pub(crate) fn wait_until(&mut self, what: &str, is_shown: impl Fn(&vt100::Screen) -> bool) {
         let deadline = Instant::now() + TIMEOUT;
         while !is_shown(self.screen.screen()) {
@@ -151,6 +159,25 @@ impl Terminal {
         screen.rows(0, screen.size().1).collect()
     }
 
+    /// The same with escape sequences for their colours, for `scripts/terminal-picture`.
+    pub(crate) fn rows_with_colours(&self) -> String {
+        let screen = self.screen.screen();
+        let (rows, columns) = screen.size();
+        let mut text = String::new();
+        for row in 0..rows {
+            let mut codes = String::new();
+            for cell in (0..columns).filter_map(|column| screen.cell(row, column)) {
+                let before = std::mem::replace(&mut codes, codes_of(cell));
+                if codes != before {
+                    text.push_str(&format!("\x1b[0{codes}m"));
+                }
+                text.push_str(if cell.has_contents() { cell.contents() } else { " " });
+            }
+            text.push_str("\x1b[0m\n");
+        }
+        text
+    }
+
     /// Checks that no other screen is used: everything is below what was there before.
     pub(crate) fn check_drawn_nothing(&self) {
         assert!(!self.screen.screen().alternate_screen());
@@ -183,6 +210,18 @@ impl Drop for Terminal {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// The codes of a cell's style, each after a semicolon.
+fn codes_of(cell: &vt100::Cell) -> String {
+    let mut codes = String::new();
+    for (is_set, code) in [(cell.bold(), ";1"), (cell.dim(), ";2"), (cell.inverse(), ";7")] {
+        codes.push_str(if is_set { code } else { "" });
+    }
+    if let vt100::Color::Idx(colour @ 0..8) = cell.fgcolor() {
+        codes.push_str(&format!(";3{colour}"));
+    }
+    codes
 }
 
 fn size(rows: u16, columns: u16) -> Winsize {
