@@ -41,9 +41,9 @@
 //! # Map
 //!
 //! - `net`: connections as programs use them: `connect` (with `addresses` of a name), `listener`
-//!   (`pending` and `accepted` connections), `handshaking`, `connection`; `pairing` of two ends by
-//!   a code; `direct` paths between two ends that have met at a relay. `messages`: messages over
-//!   them.
+//!   (`pending` and `accepted` connections, `refusals`), `handshaking`, `connection`; `pairing` of
+//!   two ends by a code; `direct` paths between two ends that have met at a relay. `messages`:
+//!   messages over them.
 //! - `transports`: one file for each transport, and the `registry`, to which [`register`] adds
 //!   those of other crates. All implement the interface in `stream`.
 //! - `protocol`: pure: `handshake`, `file`, `tree` (several files), `forward`, `relay`, `code`;

@@ -10,6 +10,7 @@ mod handshaking;
 mod listener;
 mod pairing;
 mod pending;
+mod refusals;
 mod send_limit;
 mod socks;
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Accepts connections.
 
+use std::cell::Cell;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -18,11 +19,11 @@ use super::connection::{Connection, PlaintextAnswer};
 use super::direct::{self, AgreedConnection, DatagramParty, PathStream};
 use super::handshaking;
 use super::pending::{HandshakeAdmission, PendingHandshakes};
+use super::refusals::RefusalLog;
 use crate::address::{may_choose_again, resolve};
 use crate::error::{ConnectionStep, Error};
 use crate::options::ConnectionOptions;
 use crate::process::OwningProcess;
-use crate::protocol::handshake::TransportHandshakeError;
 use crate::protocol::relay::RelayToken;
 use crate::relay::{RelayRegistration, RelayedStream};
 use crate::stream::{ByteStream, TransportAcceptor};
@@ -61,8 +62,15 @@ struct ListenerCore {
     without_header: AtomicUsize,
     /// The number of threads that accept connections.
     accepting: AtomicUsize,
-    refused: Mutex<LogRateLimiter>,
+    refusals: RefusalLog,
     is_closed: AtomicBool,
+}
+
+/// A connection in its handshake.
+struct BegunHandshake {
+    stream: Arc<dyn ByteStream>,
+    /// Whether the log has why it has failed.
+    is_logged: Cell<bool>,
 }
 
 /// Where connections arrive.
@@ -125,7 +133,7 @@ impl Listener {
             accepted: AcceptedConnections::default(),
             without_header: AtomicUsize::new(0),
             accepting: AtomicUsize::new(0),
-            refused: Mutex::default(),
+            refusals: RefusalLog::default(),
             is_closed: AtomicBool::new(false),
         });
         Self { address, process: OwningProcess::current(), shared }
@@ -278,7 +286,7 @@ impl ListenerCore {
     fn begin_of_balancer(self: &Arc<Self>, stream: tcp::TcpByteStream) {
         if self.without_header.fetch_add(1, Ordering::Relaxed) >= balancer::MAX_WITHOUT_HEADER {
             self.without_header.fetch_sub(1, Ordering::Relaxed);
-            return self.log_busy(&stream);
+            return self.refusals.log_busy(&stream);
         }
         let (shared, name) = (self.clone(), stream.peer_addr().to_string());
         let is_begun = spawn(move || {
@@ -289,7 +297,7 @@ impl ListenerCore {
                     shared.begin_tcp(stream.of_client(client));
                 }
                 Ok(_) => debug!(peer = name, "closed before the handshake began"),
-                Err(error) => shared.log_refused(&Error::from_io(&name, error)),
+                Err(error) => shared.refusals.log(&Error::from_io(&name, error)),
             }
         });
         if !is_begun {
@@ -375,7 +383,7 @@ impl ListenerCore {
         }
         self.begin_handshake(stream, move |shared, begun| {
             let is_channel = tcp.is_some_and(|tcp| shared.hand_over(&tcp));
-            if is_channel { None } else { shared.handshake(begun) }
+            if is_channel { None } else { shared.handshake(&begun.stream, begun) }
         });
     }
 
@@ -386,16 +394,16 @@ impl ListenerCore {
         let party = DatagramParty::bind(relay, &grant).ok();
         let stream = PathStream::relayed_tcp(stream);
         self.begin_handshake(&stream, move |shared, begun| {
-            let control = shared.handshake(begun)?;
-            let name = begun.peer_addr().to_string();
+            let control = shared.handshake(&begun.stream, begun)?;
+            let name = begun.stream.peer_addr().to_string();
             match direct::accept(control, party, &shared.options) {
                 Ok(AgreedConnection::Relayed(connection)) => Some(connection),
                 Ok(AgreedConnection::OverDatagrams(stream)) if stream.peer().is_some() => {
                     Some(Connection::plain(stream, name, PlaintextAnswer::Nothing))
                 }
-                Ok(AgreedConnection::OverDatagrams(stream)) => shared.handshake(&stream),
+                Ok(AgreedConnection::OverDatagrams(stream)) => shared.handshake(&stream, begun),
                 Err(error) => {
-                    shared.log_refused(&Error::from_io(&name, error));
+                    shared.log_failure(begun, &Error::from_io(&name, error));
                     None
                 }
             }
@@ -406,28 +414,30 @@ impl ListenerCore {
     fn begin_handshake(
         self: &Arc<Self>,
         stream: &Arc<dyn ByteStream>,
-        handshake: impl FnOnce(&Arc<Self>, &Arc<dyn ByteStream>) -> Option<Connection> + Send + 'static,
+        handshake: impl FnOnce(&Arc<Self>, &BegunHandshake) -> Option<Connection> + Send + 'static,
     ) {
         let (shared, begun) = (self.clone(), stream.clone());
         let is_begun = match self.pending.add(stream) {
             HandshakeAdmission::Admitted => spawn(move || {
+                let begun = BegunHandshake { stream: begun, is_logged: Cell::new(false) };
                 let connection = handshake(&shared, &begun);
                 // Before the program gets the connection, which closing the listener does not end.
-                let was_pending = shared.pending.remove(&begun);
+                let was_pending = shared.pending.remove(&begun.stream);
+                let is_known = was_pending || begun.is_logged.get();
                 match connection {
                     Some(connection) => shared.hand_to_program(connection),
-                    None if was_pending || shared.is_closed.load(Ordering::Relaxed) => {}
+                    None if is_known || shared.is_closed.load(Ordering::Relaxed) => {}
                     // It was evicted.
-                    None => shared.log_busy(&*begun),
+                    None => shared.refusals.log_busy(&*begun.stream),
                 }
             }),
             HandshakeAdmission::Busy => spawn(move || {
-                shared.log_busy(&*begun);
+                shared.refusals.log_busy(&*begun);
                 handshaking::refuse_busy(&*begun);
                 shared.pending.refused();
             }),
             HandshakeAdmission::Closed => {
-                self.log_busy(&**stream);
+                self.refusals.log_busy(&**stream);
                 false
             }
         };
@@ -467,27 +477,27 @@ impl ListenerCore {
         Ok(started)
     }
 
-    fn handshake(&self, stream: &Arc<dyn ByteStream>) -> Option<Connection> {
+    /// Performs the handshake on a stream, which is that of `begun` or has taken its place.
+    fn handshake(
+        &self,
+        stream: &Arc<dyn ByteStream>,
+        begun: &BegunHandshake,
+    ) -> Option<Connection> {
         let name = stream.peer_addr().to_string();
         let has_room = || {
             self.pending.requested(stream);
             self.accepted.wait_for_room(ROOM_TIMEOUT)
         };
         handshaking::respond(stream, &name, &self.options, has_room, |error| {
-            self.log_refused(error);
+            self.log_failure(begun, error);
         })
     }
 
-    /// Logs that there are too many connections, and this is one of them.
-    fn log_busy(&self, stream: &dyn ByteStream) {
-        let peer = stream.peer_addr().to_string();
-        self.log_refused(&Error::Security { peer, source: TransportHandshakeError::Busy });
-    }
-
-    fn log_refused(&self, error: &Error) {
-        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(occurrences) = refused.count_event() {
-            warn!(occurrences, "no connection: {error}");
+    /// Logs why a handshake has failed, unless it was evicted, which is logged in its place.
+    fn log_failure(&self, begun: &BegunHandshake, error: &Error) {
+        if self.pending.has(&begun.stream) {
+            begun.is_logged.set(true);
+            self.refusals.log(error);
         }
     }
 

@@ -89,6 +89,11 @@ impl PendingHandshakes {
         }
     }
 
+    /// Whether a connection has neither been evicted nor closed with all.
+    pub(super) fn has(&self, stream: &Arc<dyn ByteStream>) -> bool {
+        self.lock().entries.iter().any(|entry| Arc::ptr_eq(&entry.stream, stream))
+    }
+
     /// Removes a connection whose handshake has ended. Returns false if it was evicted, or all were
     /// closed.
     pub(super) fn remove(&self, stream: &Arc<dyn ByteStream>) -> bool {
@@ -207,6 +212,13 @@ mod tests {
         fake.1.load(Ordering::Relaxed)
     }
 
+    /// Has no connection be silent for long, however slow the test is.
+    fn forget_silence(pending: &PendingHandshakes) {
+        for entry in &mut pending.lock().entries {
+            entry.since = Instant::now() + Duration::from_secs(3600);
+        }
+    }
+
     #[test]
     fn a_crowd_of_one_source_is_refused_as_busy() {
         let pending = PendingHandshakes::default();
@@ -215,6 +227,7 @@ mod tests {
         for _ in 1..MAX_OF_SOURCE {
             assert_eq!(pending.add(&of(1).1), HandshakeAdmission::Admitted);
         }
+        forget_silence(&pending);
         for _ in 0..MAX_REFUSED {
             assert_eq!(pending.add(&of(1).1), HandshakeAdmission::Busy);
         }
@@ -239,6 +252,7 @@ mod tests {
         for _ in 0..MAX_OF_SOURCE {
             assert_eq!(pending.add(&of(2).1), HandshakeAdmission::Admitted);
         }
+        forget_silence(&pending);
         // The limit is reached, and both sources have the same number.
         assert_eq!(pending.add(&of(1).1), HandshakeAdmission::Busy);
         assert!(pending.remove(&asked.1));
@@ -249,6 +263,7 @@ mod tests {
             assert_eq!(pending.add(stream), HandshakeAdmission::Admitted);
         }
         assert!(is_closed(&silent.0) && !is_closed(&asked.0));
+        assert!(pending.has(&asked.1) && !pending.has(&silent.1));
         assert!(!pending.remove(&silent.1), "it was evicted");
         assert!(many.iter().all(|(fake, _)| !is_closed(fake)));
         // Connections whose first message has arrived are not evicted, and the source with the most

@@ -16,6 +16,7 @@ use crate::address::resolve;
 use crate::error::{ConnectionStep, Error};
 use crate::net::listener::bind_shared_port;
 use crate::net::pending::{HandshakeAdmission, PendingHandshakes};
+use crate::net::refusals::RefusalLog;
 use crate::net::timed::TimedStream;
 use crate::options::{ConnectionOptions, ConnectionSecurity};
 use crate::protocol::code::{
@@ -107,6 +108,7 @@ impl CodeListener {
             code: self.code,
             own,
             pending: PendingHandshakes::default(),
+            refusals: RefusalLog::default(),
             is_used: Mutex::new(false),
             is_closed: AtomicBool::new(false),
             report,
@@ -148,6 +150,7 @@ struct CodeListenerCore {
     code: TransferCode,
     own: PairingOffer,
     pending: PendingHandshakes,
+    refusals: RefusalLog,
     /// Whether a confirmation was checked, right or wrong: no other one is checked.
     is_used: Mutex<bool>,
     is_closed: AtomicBool,
@@ -186,21 +189,27 @@ impl CodeListenerCore {
     fn begin(self: &Arc<Self>, stream: &Arc<dyn ByteStream>) {
         match self.pending.add(stream) {
             HandshakeAdmission::Admitted => {}
-            HandshakeAdmission::Busy => {
-                self.pending.refused();
+            refused => {
+                if refused == HandshakeAdmission::Busy {
+                    self.pending.refused();
+                }
+                self.refusals.log_busy(&**stream);
                 return stream.close();
             }
-            HandshakeAdmission::Closed => return stream.close(),
         }
         let (core, begun) = (self.clone(), stream.clone());
         let spawned = thread::Builder::new().name("transport-code".into()).spawn(move || {
             let result = core.exchange(&begun);
-            core.pending.remove(&begun);
+            let was_pending = core.pending.remove(&begun);
             if let Some(result) = result {
                 let _ = core.report.try_send(result);
-            } else {
-                let _ = begun.finish();
+                return;
             }
+            if !was_pending && !core.is_closed.load(Ordering::Relaxed) {
+                // It was evicted.
+                core.refusals.log_busy(&*begun);
+            }
+            let _ = begun.finish();
         });
         if spawned.is_err() {
             self.pending.remove(stream);
