@@ -8,11 +8,15 @@ mod millionaires;
 mod sizes;
 
 use std::fmt::Display;
+use std::sync::Arc;
 use std::time::Duration;
 
-use mix::MailboxShape;
+use keys::IdentitySecretKey;
 use mix::engine::MixEngineName;
+use mix::{Conversations, GroupMember, MailboxShape, MemberEpoch, MixGroupKey, MixMember};
+use random::RandomGenerator;
 use rustix::time::{ClockId, clock_gettime};
+use transport::random_identity;
 
 use super::MeasurementDriver;
 use crate::link::LinkDirection;
@@ -43,6 +47,26 @@ fn engine(name: &str) -> Result<MixEngineName, String> {
 
 fn error_text(error: impl Display) -> String {
     error.to_string()
+}
+
+/// A member of a group whose other members exist only by name and key, and the group's key. It has
+/// the number 0.
+fn first_member(shape: &MailboxShape) -> Result<(MixMember, MixGroupKey), String> {
+    let group = seed()?;
+    let own = Arc::new(random_identity().map_err(error_text)?);
+    let mut members = vec![GroupMember { name: "member 0".into(), key: own.public() }];
+    for number in 1..shape.members() {
+        let key = IdentitySecretKey::random().map_err(error_text)?.public();
+        members.push(GroupMember { name: format!("member {number}"), key });
+    }
+    let epoch = MemberEpoch::new(1, *shape, &own.public(), MixGroupKey::new(group), members);
+    let epoch = epoch.map_err(error_text)?;
+    let member = MixMember::new(own, epoch, Conversations::new(1), 0, seed()?);
+    Ok((member, MixGroupKey::new(group)))
+}
+
+fn seed() -> Result<[u8; 32], String> {
+    RandomGenerator::seeded().and_then(|mut generator| generator.array()).map_err(error_text)
 }
 
 /// The bytes of packets that have crossed the network's only link.

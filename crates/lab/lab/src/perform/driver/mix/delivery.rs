@@ -3,11 +3,16 @@
 //! process, each with its own connection. Each has an identity and an invitation, and joins as a
 //! user would.
 //!
+//! Of a large group, only some members need to be such *readers*. The others join in the same way,
+//! and are then replaced by [light](LightMember) ones, which open no slots.
+//!
 //! In each group some pairs talk in turn: when a message is delivered, its receiver answers after a
 //! random part of a round. The first message of a pair begins a new conversation and is counted
 //! separately.
 
+mod light;
 mod members;
+mod opening;
 mod proxy;
 mod talk;
 
@@ -24,7 +29,9 @@ use super::super::{DriverMeasure, DriverValues, MeasurementDriver, host, no_host
 use super::{CHECKS, SLOT_LEN, WireBytes, error_text, per_day, percentile};
 use crate::network::EmulatedNetwork;
 use crate::sandbox;
+use light::LightMember;
 use members::GroupMemberSessions;
+use opening::opening_ms;
 use proxy::ProxyProcess;
 use talk::PairConversations;
 
@@ -48,6 +55,7 @@ pub(super) const DRIVER: MeasurementDriver = MeasurementDriver {
         "proxy_share",
         "proxy_memory",
         "member_processor",
+        "opening",
     ],
     hosts: &["proxy", "members_on"],
     paths: &[],
@@ -76,6 +84,10 @@ struct MixDeliveryOptions {
     /// of rounds and messages is that of the others.
     #[serde(default)]
     large_group: usize,
+    /// How many members of each group open slots. The others are light, and do not talk. By
+    /// default, all open slots.
+    #[serde(default)]
+    readers: Option<usize>,
     /// The slots of a member.
     slots_per_member: usize,
     /// The bytes of a slot.
@@ -87,8 +99,8 @@ struct MixDeliveryOptions {
     /// The group's intervals, in ms.
     interval_ms: u64,
     min_interval_ms: u64,
-    /// The shortest round while members join, in ms, if it is another one. The proxy is then
-    /// started again before the measurement.
+    /// The shortest round while members join, in ms, if it is another one. Slots then have at most
+    /// the default length. The proxy is started again before the measurement.
     #[serde(default)]
     joining_ms: Option<u64>,
     /// The pairs of each group that talk.
@@ -127,14 +139,24 @@ impl MixDeliveryOptions {
         let writes = if exchange == MixExchangeKind::Broadcast { slots } else { 1 };
         let members = self.members.max(self.large_group);
         let shape = MailboxShape::new(members, slots, writes, reads, self.slot_len);
-        let [interval, least] = [self.interval_ms, self.min_interval_ms].map(Duration::from_millis);
+        let [interval, least] = self.intervals().map(Duration::from_millis);
         MixTerms::new(exchange, shape.map_err(error_text)?, interval, least).map_err(error_text)
+    }
+
+    /// The longest and the shortest round, in ms.
+    fn intervals(&self) -> [u64; 2] {
+        [self.interval_ms, self.min_interval_ms]
     }
 
     /// The number of members of each group. The large one is the last.
     fn sizes(&self) -> Vec<usize> {
         let large = (self.large_group > 0).then_some(self.large_group);
         iter::repeat_n(self.members, self.groups).chain(large).collect()
+    }
+
+    /// Whether the member of a group with this number, from 0, opens slots.
+    fn is_reader(&self, number: usize) -> bool {
+        self.readers.is_none_or(|readers| number < readers)
     }
 
     /// The names of the groups.
@@ -145,9 +167,10 @@ impl MixDeliveryOptions {
 
 fn check(table: &toml::Table) -> Result<(), String> {
     let options: MixDeliveryOptions = options(table)?;
-    let MixDeliveryOptions { groups, members, large_group, pairs, deliveries, .. } = options;
+    let MixDeliveryOptions { groups, members, large_group, readers, pairs, deliveries, .. } =
+        options;
     let all = groups.saturating_mul(members).saturating_add(large_group);
-    options.terms()?;
+    let terms = options.terms()?;
     if groups == 0 || all > MAX_MEMBERS {
         return Err(format!(
             "groups is {groups}; give 1 or more, and at most {MAX_MEMBERS} members"
@@ -157,8 +180,15 @@ fn check(table: &toml::Table) -> Result<(), String> {
     if members < 3 || (1..3).contains(&large_group) {
         return Err(format!("members is {members}; give 3 or more, also for a large group"));
     }
-    if !(1..=members / 2).contains(&pairs) {
-        return Err(format!("pairs is {pairs}; give 1 to {}", members / 2));
+    if readers.is_some() && terms.exchange() != MixExchangeKind::Broadcast {
+        return Err("readers can be given for broadcasts only".into());
+    }
+    if readers.is_some_and(|readers| readers < 3) {
+        return Err("give 3 readers or more".into());
+    }
+    let most = members.min(readers.unwrap_or(members)) / 2;
+    if !(1..=most).contains(&pairs) {
+        return Err(format!("pairs is {pairs}; give 1 to {most}, because each has two readers"));
     }
     if !(2..=MAX_DELIVERIES).contains(&deliveries) {
         return Err(format!("deliveries is {deliveries}; give 2 to {MAX_DELIVERIES}"));
@@ -170,6 +200,7 @@ fn measure(network: &EmulatedNetwork, table: &toml::Table) -> Result<DriverValue
     let options: MixDeliveryOptions = options(table)?;
     let (proxys_host, members_host) =
         (host(network, &options.proxy)?, host(network, &options.members_on)?);
+    let opening = opening_ms(&options)?;
     // In reality members have their own disks, so here they do not share a disk.
     let place = tempfile::tempdir_in(sandbox::SCRATCH).map_err(error_text)?;
     let administrators = GroupMemberSessions::make_identities(place.path(), &options)?;
@@ -179,7 +210,7 @@ fn measure(network: &EmulatedNetwork, table: &toml::Table) -> Result<DriverValue
     members.all_join(&options)?;
     proxy.wait_for_all(Instant::now() + TIMEOUT)?;
     if options.joining_ms.is_some() {
-        proxy.restart_with(&options, [options.interval_ms, options.min_interval_ms])?;
+        proxy.restart_to_measure(&options)?;
         proxy.wait_for_all(Instant::now() + TIMEOUT)?;
     }
 
@@ -220,5 +251,6 @@ fn measure(network: &EmulatedNetwork, table: &toml::Table) -> Result<DriverValue
         ("proxy_share", share),
         ("proxy_memory", rounds.memory_bytes as f64),
         ("member_processor", of_members),
+        ("opening", opening),
     ])))
 }

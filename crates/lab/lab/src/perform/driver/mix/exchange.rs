@@ -6,26 +6,22 @@
 use std::collections::BTreeMap;
 use std::iter;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
-use keys::IdentitySecretKey;
 use mix::engine::{self, MixEngineError, MixEngineName};
 use mix::wire::{MemberToProxy, MixTerms, ProxyToMember};
-use mix::{
-    Conversations, GroupMember, Mailbox, MemberEpoch, MixGroupKey, MixMember, Participant,
-    ReadRound, RoundStart,
-};
-use random::RandomGenerator;
+use mix::{Mailbox, MixGroupKey, MixMember, Participant, ReadRound, RoundStart};
 use serde::Deserialize;
 use transport::{
     Connection, ConnectionSecurity, Listener, MessageStream, connect, random_identity,
 };
 
 use super::super::{DriverMeasure, DriverValues, MeasurementDriver, host, no_hosts, options};
-use super::{WireBytes, engine, error_text, per_day, percentile, processor_time, shape};
+use super::{
+    WireBytes, engine, error_text, first_member, per_day, percentile, processor_time, seed, shape,
+};
 use crate::network::EmulatedNetwork;
 
 pub(super) const DRIVER: MeasurementDriver = MeasurementDriver {
@@ -211,22 +207,13 @@ impl<'a> ExchangeMember<'a> {
         name: MixEngineName,
         connection: Connection,
     ) -> Result<Self, String> {
-        let (shape, group) = (terms.shape(), seed()?);
-        let own = Arc::new(random_identity().map_err(error_text)?);
-        let mut members = vec![GroupMember { name: "member 0".into(), key: own.public() }];
-        for number in 1..shape.members() {
-            let key = IdentitySecretKey::random().map_err(error_text)?.public();
-            members.push(GroupMember { name: format!("member {number}"), key });
-        }
-        let epoch = MemberEpoch::new(1, *shape, &own.public(), MixGroupKey::new(group), members);
-        let member =
-            MixMember::new(own, epoch.map_err(error_text)?, Conversations::new(1), 0, seed()?);
+        let (member, key) = first_member(terms.shape())?;
         let mut end = Self {
             terms,
             messages: MessageStream::new(connection),
-            engine: engine::member(name, shape, seed()?).map_err(error_text)?,
+            engine: engine::member(name, terms.shape(), seed()?).map_err(error_text)?,
             member,
-            key: MixGroupKey::new(group),
+            key,
         };
         end.set_up()?;
         Ok(end)
@@ -355,8 +342,4 @@ fn from_proxy(
 
 fn unexpected_message() -> String {
     MixEngineError::OutOfTurn.to_string()
-}
-
-fn seed() -> Result<[u8; 32], String> {
-    RandomGenerator::seeded().and_then(|mut generator| generator.array()).map_err(error_text)
 }

@@ -11,7 +11,7 @@ use rustix::time::{ClockId, clock_gettime};
 use transport::TransportChoice;
 
 use super::super::error_text;
-use super::{MixDeliveryOptions, TIMEOUT};
+use super::{LightMember, MixDeliveryOptions, TIMEOUT};
 use crate::host::EmulatedHost;
 
 /// The number of new members of a group that connect at a time. It is below a proxy's limit for
@@ -51,7 +51,9 @@ pub(super) struct GroupMemberEvent {
 pub(super) struct GroupMemberSessions<'a> {
     host: &'a EmulatedHost,
     configs: Vec<Vec<ChatConfig>>,
+    /// Those of readers and, while they join, of others.
     sessions: Vec<Vec<ChatSession>>,
+    light: Vec<LightMember>,
     /// The number of participants of the last round that each has read.
     participants: Vec<Vec<usize>>,
     event_sender: Sender<GroupMemberEvent>,
@@ -88,6 +90,7 @@ impl<'a> GroupMemberSessions<'a> {
             host,
             configs: Vec::new(),
             sessions: Vec::new(),
+            light: Vec::new(),
             participants: options.sizes().into_iter().map(|size| vec![0; size]).collect(),
             event_sender,
             events,
@@ -139,7 +142,7 @@ impl<'a> GroupMemberSessions<'a> {
     }
 
     /// Lets the administrators invite all others, who join in batches, several groups at a time.
-    /// Returns when all members have read a round in which their whole group took part.
+    /// Returns when all readers have read a round in which their whole group took part.
     pub(super) fn all_join(&mut self, options: &MixDeliveryOptions) -> Result<(), String> {
         let sizes = options.sizes();
         let mut joined = vec![1; sizes.len()];
@@ -156,14 +159,39 @@ impl<'a> GroupMemberSessions<'a> {
                 room -= new;
             }
             let is_there = |seen: &[Vec<usize>], group: usize| {
-                let count = joined[group];
-                count == before[group] || seen[group][..count].iter().all(|seen| *seen >= count)
+                let (first, count) = (before[group], joined[group]);
+                let mut reading =
+                    (0..count).filter(|number| *number >= first || options.is_reader(*number));
+                count == first || reading.all(|number| seen[group][number] >= count)
             };
             let deadline = Instant::now() + TIMEOUT;
             while !(0..sizes.len()).all(|group| is_there(&self.participants, group)) {
                 let member_event = self.next(deadline, "a round in which all take part")?;
                 self.take(member_event)?;
             }
+            if let Some(readers) = options.readers {
+                self.replace_by_light(&joined, readers)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Replaces the members that have joined and are no readers by light ones.
+    fn replace_by_light(&mut self, joined: &[usize], readers: usize) -> Result<(), String> {
+        for ((sessions, configs), joined) in self.sessions.iter_mut().zip(&self.configs).zip(joined)
+        {
+            let replaced = sessions.split_off(readers.min(sessions.len()));
+            // All of them end at once, and not one after the other.
+            replaced.iter().for_each(|session| session.send_command(ChatCommand::Stop));
+            let configs = &configs[joined - replaced.len()..*joined];
+            drop(replaced);
+            for config in configs {
+                self.light.push(LightMember::start(self.host, config)?);
+            }
+        }
+        // They have reported their end.
+        while let Ok(member_event) = self.events.try_recv() {
+            self.take(member_event)?;
         }
         Ok(())
     }

@@ -15,7 +15,7 @@ use mix::proxy::{MixProxyStatus, ProxyGroupStatus};
 use rustix::process::Signal;
 
 use super::super::error_text;
-use super::{JOINING_INTERVAL_MS, MixDeliveryOptions};
+use super::{JOINING_INTERVAL_MS, MixDeliveryOptions, SLOT_LEN};
 use crate::host::EmulatedHost;
 use crate::perform::command::ProgramCommand;
 use crate::perform::program::ProgramProcess;
@@ -90,12 +90,15 @@ impl<'a> ProxyProcess<'a> {
         administrators: &[IdentityPublicKey],
     ) -> Result<Self, String> {
         let key = IdentitySecretKey::create(&place.join("proxy.key")).map_err(error_text)?.public();
-        let intervals = match options.joining_ms {
-            None => [options.interval_ms, options.min_interval_ms],
-            Some(least) => [JOINING_INTERVAL_MS.max(least), least],
+        let (intervals, slot_len) = match options.joining_ms {
+            None => (options.intervals(), options.slot_len),
+            Some(least) => {
+                ([JOINING_INTERVAL_MS.max(least), least], options.slot_len.min(SLOT_LEN))
+            }
         };
         let path = place.join("proxy.toml");
-        fs::write(&path, config(options, administrators, intervals)?).map_err(error_text)?;
+        let config = config(options, administrators, intervals, slot_len)?;
+        fs::write(&path, config).map_err(error_text)?;
         let command = [&options.sunder, "mix", "--config", &path.display().to_string()];
         let command = ProgramCommand::new(command.map(str::to_owned).to_vec());
         let program = ProgramProcess::start(Some(host), &command, &place.join(LOG), None)?;
@@ -212,13 +215,13 @@ impl<'a> ProxyProcess<'a> {
         Ok(())
     }
 
-    /// Stops it, and starts it again with rounds of other lengths.
-    pub(super) fn restart_with(
+    /// Stops it, and starts it again with the rounds that are measured.
+    pub(super) fn restart_to_measure(
         &mut self,
         options: &MixDeliveryOptions,
-        intervals: [u64; 2],
     ) -> Result<(), String> {
-        let config = config(options, &self.administrators, intervals)?;
+        let (intervals, slot_len) = (options.intervals(), options.slot_len);
+        let config = config(options, &self.administrators, intervals, slot_len)?;
         fs::write(self.place.join("proxy.toml"), config).map_err(error_text)?;
         self.restart()
     }
@@ -256,11 +259,13 @@ fn by_name(status: MixProxyStatus) -> BTreeMap<String, ProxyGroupStatus> {
     status.groups.into_iter().map(|group| (group.name.clone(), group)).collect()
 }
 
-/// The proxy's configuration, with the longest and the shortest round in ms.
+/// The proxy's configuration, with the longest and the shortest round in ms, and the bytes of a
+/// slot.
 fn config(
     options: &MixDeliveryOptions,
     administrators: &[IdentityPublicKey],
     [interval_ms, min_interval_ms]: [u64; 2],
+    slot_len: usize,
 ) -> Result<String, String> {
     let (port, terms, engine) = (options.address.port(), options.terms()?, &options.engine);
     let mut config =
@@ -276,12 +281,11 @@ fn config(
         let _ = write!(
             config,
             "[[group]]\nname = \"{name}\"\nadministrator = \"{administrator}\"\n\
-             members = {}\nslots_per_member = {}\nslot_len = {}\n{reads}\
+             members = {}\nslots_per_member = {}\nslot_len = {slot_len}\n{reads}\
              interval_ms = {interval_ms}\nmin_interval_ms = {min_interval_ms}\n\
              engine = \"{engine}\"\n",
             size,
             shape.slots_per_member(),
-            shape.slot_len(),
         );
     }
     Ok(config)
