@@ -204,9 +204,8 @@ fn the_pictures_of_terminals_are_what_is_shown() {
         let (shown, coloured) = conversation_in([rows, columns]);
         let is_status = |row: &str| row.starts_with(" 3 take part");
         // The end of a short status line is cut off, where depends on its numbers.
-        let of = |row: &str| match is_status(row) && columns < 80 {
-            true => without_numbers(&row[..12]),
-            false => without_numbers(row),
+        let of = |row: &str| {
+            without_numbers(if is_status(row) && columns < 80 { &row[..12] } else { row })
         };
         let picture = format!("docs/pictures/chat-{columns}x{rows}.svg");
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
@@ -240,8 +239,8 @@ fn rows_of_picture(svg: &str) -> Vec<String> {
         };
         let column = (attribute("x").parse::<f64>().unwrap() - MARGIN) / WIDTH;
         let row = rows.entry(format!("{:>5}", attribute("y"))).or_default();
-        let missing = (0..).take_while(|at| f64::from(*at) + 0.5 < column).count();
-        row.extend(std::iter::repeat_n(' ', missing.saturating_sub(row.chars().count())));
+        let column: usize = format!("{column:.0}").parse().unwrap();
+        row.extend(std::iter::repeat_n(' ', column.saturating_sub(row.chars().count())));
         let words = rest.split("</text>").next().unwrap();
         row.push_str(&words.replace("&gt;", ">").replace("&lt;", "<").replace("&amp;", "&"));
     }

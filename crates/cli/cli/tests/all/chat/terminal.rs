@@ -169,7 +169,7 @@ impl Terminal {
             for cell in (0..columns).filter_map(|column| screen.cell(row, column)) {
                 let before = std::mem::replace(&mut codes, codes_of(cell));
                 if codes != before {
-                    text.push_str(&format!("\x1b[0{codes}m"));
+                    text.extend(["\x1b[0", &codes, "m"]);
                 }
                 text.push_str(if cell.has_contents() { cell.contents() } else { " " });
             }
@@ -219,7 +219,7 @@ fn codes_of(cell: &vt100::Cell) -> String {
         codes.push_str(if is_set { code } else { "" });
     }
     if let vt100::Color::Idx(colour @ 0..8) = cell.fgcolor() {
-        codes.push_str(&format!(";3{colour}"));
+        codes.extend([";3", &colour.to_string()]);
     }
     codes
 }
