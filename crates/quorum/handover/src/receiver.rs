@@ -13,6 +13,10 @@ use crate::participant::{ParticipantId, ParticipantSet};
 use crate::scheme::{HandoverPurpose, HandoverScheme, HandoverTerms};
 use crate::session_key::SessionScalar;
 
+/// The chosen dealers, each with its commitment and a server's row.
+type ChosenRows<'a, S> =
+    Vec<(ParticipantId, &'a <S as HandoverScheme>::Commitment, &'a <S as HandoverScheme>::Row)>;
+
 /// A new server in one handover. Its secrets are wiped when it is dropped, as it must be when the
 /// handover ends, or is cancelled. What was saved must be destroyed then, too.
 ///
@@ -113,10 +117,7 @@ impl<S: HandoverScheme> HandoverReceiver<S> {
     }
 
     /// The commitments and the rows of the chosen dealings, if it has all and no share yet.
-    fn chosen_rows<'a>(
-        &'a self,
-        agreement: &'a HandoverAgreement<S>,
-    ) -> Option<Vec<(ParticipantId, &'a S::Commitment, &'a S::Row)>> {
+    fn chosen_rows<'a>(&'a self, agreement: &'a HandoverAgreement<S>) -> Option<ChosenRows<'a, S>> {
         let has_choice = self.share.is_none() && agreement.sharing().is_some();
         let chosen = has_choice.then(|| agreement.chosen())?;
         let rows = chosen.iter().map(|dealer| {

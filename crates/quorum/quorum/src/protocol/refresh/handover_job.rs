@@ -1,5 +1,5 @@
-//! The long computations of a server in a handover, and of one that lacks its row. They run as jobs,
-//! so that the server goes on signing.
+//! The long computations of a server in a handover, and of one that lacks its row. They run as
+//! jobs, so that the server goes on signing.
 
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
@@ -145,7 +145,8 @@ impl<S: RunScheme> HandoverOutcome for MovingReceiver<S> {
     }
 }
 
-/// A server that lacks its row examines common values of the group's sharing, and computes the row when there are enough.
+/// A server that lacks its row examines common values of the group's sharing, and computes the row
+/// when there are enough.
 pub(crate) struct RowRepairTask {
     pub(super) own: ParticipantId,
     pub(super) sharing: KeySharing,

@@ -186,7 +186,7 @@ pub(crate) enum RefreshOutcome {
         all_right: bool,
     },
     Handover(Box<dyn HandoverOutcome>),
-    RowRepaired(RowRepairOutcome),
+    RowRepaired(Box<RowRepairOutcome>),
 }
 
 /// The new server for which a job runs.
@@ -259,7 +259,7 @@ impl RefreshJob {
                 RefreshOutcome::Checked { from, right, all_right }
             }
             RefreshTask::Handover(task) => RefreshOutcome::Handover(task.run()),
-            RefreshTask::RepairRow(task) => RefreshOutcome::RowRepaired(task.run()),
+            RefreshTask::RepairRow(task) => RefreshOutcome::RowRepaired(Box::new(task.run())),
         };
         // Seeds and keys were moved, so copies may be on the stack.
         wipe_stack();

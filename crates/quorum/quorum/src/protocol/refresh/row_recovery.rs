@@ -68,10 +68,11 @@ impl RowRecovery {
 
     /// Handles the result of one of its jobs.
     pub(crate) fn handle_job(&mut self, result: RefreshJobResult) {
-        if let RefreshOutcome::RowRepaired(RowRepairOutcome { repair, signer }) = result.outcome
+        if let RefreshOutcome::RowRepaired(outcome) = result.outcome
             && result.scope_digest == self.digest
             && self.repair.is_none()
         {
+            let RowRepairOutcome { repair, signer } = *outcome;
             (self.repair, self.signer) = (Some(repair), signer);
         }
     }
