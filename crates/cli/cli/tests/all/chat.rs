@@ -15,7 +15,7 @@ mod terminal;
 mod trust;
 
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -37,7 +37,9 @@ fn wait_for_punctual_rounds(room: &Room, member: &mut Member, count: u64) {
             member.wait_for("anonymity 2");
         }
         let (before, rounds) = (group(), room.rounds());
+        let deadline = Instant::now() + Duration::from_secs(120);
         while room.rounds() <= rounds + count {
+            assert!(Instant::now() < deadline, "no rounds: {before}");
             thread::sleep(Duration::from_millis(20));
         }
         let after = group();

@@ -123,9 +123,12 @@ fn write(
     waiting: &AtomicUsize,
 ) -> io::Result<()> {
     while let Ok(message) = taken.recv() {
-        let (mut next, mut written) = (Some(message), Vec::new());
+        let (mut next, mut written) = (Some(message), Vec::<Box<dyn FnOnce() + Send>>::new());
         while let Some(message) = next {
             if let Some(time) = message.not_before {
+                // What is ready does not wait for the time of a later message.
+                messages.flush()?;
+                written.drain(..).for_each(|on_written| on_written());
                 wait_until(time);
             }
             messages.send(&message.bytes)?;

@@ -246,7 +246,9 @@ impl ConsensusEngine {
         for (from, message) in std::mem::take(&mut self.early) {
             self.consensus(from, message, now)?;
         }
-        if let Some(server) = self.ahead.take() {
+        if self.phase == HeightPhase::Running
+            && let Some(server) = self.ahead.take()
+        {
             self.ask(server);
             self.stall = Some(now + STALL);
         }
@@ -477,8 +479,9 @@ impl ConsensusEngine {
         } else if height > current && self.phase == HeightPhase::Running {
             self.ask(from);
         } else if height > current {
-            // An answer would come before the next height has begun.
-            self.ahead = Some(from);
+            // An answer would come before the next height has begun. Who has sent the last value is
+            // a better one to ask than who says that it is ahead.
+            self.ahead.get_or_insert(from);
         }
         Ok(())
     }
@@ -519,6 +522,9 @@ impl ConsensusEngine {
     /// Adopts a value that others have committed.
     fn adopt(&mut self, from: ValidatorAddress, decided: DecidedValue, now: Duration) {
         if !self.is_running(decided.height()) {
+            if self.phase == HeightPhase::Committed && decided.height() >= self.height() {
+                self.ahead.get_or_insert(from);
+            }
             return;
         }
         let is_right = decided.value.id() == decided.certificate.value_id
@@ -549,7 +555,10 @@ impl ConsensusEngine {
         if let Some(timeout) = self.pending.held.take_if(|_| has_work) {
             self.pending.timers.start(timeout, now + TIMEOUTS.duration_for(timeout));
         }
-        let is_waiting = has_work || !self.voters.is_empty() || !self.early.is_empty();
+        let is_waiting = has_work
+            || !self.voters.is_empty()
+            || !self.early.is_empty()
+            || self.requests.is_unanswered();
         if is_waiting && self.stall.is_none() {
             self.stall = Some(now + self.pause + self.transfer_time());
         }

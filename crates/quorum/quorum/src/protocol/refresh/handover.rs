@@ -190,9 +190,14 @@ impl<S: RunScheme> HandoverServer<S> {
             let (voting, rest) =
                 saved.split_first_chunk().ok_or(MalformedEncoding("no voting key"))?;
             let receiver = HandoverReceiver::from_bytes(handover.terms(), participant, rest);
-            let receiver = receiver.map_err(|why| MalformedEncoding(why.0))?;
+            let mut receiver = receiver.map_err(|why| MalformedEncoding(why.0))?;
             let voting = Arc::new(VotingSecret::from_bytes(Zeroizing::new(*voting)));
             let held = receiver.held();
+            // The log may end the epoch next. What was saved is erased then, so the share that this
+            // server may have confirmed must not be in a job.
+            if handover.sharing().is_some() {
+                receiver.handle_log(handover);
+            }
             server.receiver = Some(RunReceiver::new(receiver, voting, Some(held)));
         }
         Ok(server)
@@ -260,6 +265,8 @@ impl<S: RunScheme> HandoverServer<S> {
     /// Has a job decrypt new rows, examine values and compute the share, if there is any of this.
     fn receive(&mut self, handover: &Arc<HandoverAgreement<S>>) {
         let Some(own) = &mut self.receiver else { return };
+        let Some(held) = own.present().map(HandoverReceiver::held) else { return };
+        own.values.retain(|(dealer, _), _| !held.contains(*dealer));
         let Some(receiver) = own.present() else { return };
         let is_new = own.examined.as_ref().is_none_or(|it| !Arc::ptr_eq(it, handover));
         let has_work = !own.values.is_empty() || is_new && receiver.has_work(handover);
@@ -439,8 +446,15 @@ impl<S: RunScheme> HandoverMachine for HandoverServer<S> {
             self.turns.observe(now, &dealing_state(handover));
             self.seen = Some(handover.clone());
         }
+        let has_result = std::mem::take(&mut self.has_result);
+        if has_result {
+            // Values that have come meanwhile may be a reason for another job, which takes the
+            // receiver again: others must not keep it from what follows from its rows.
+            let examined = self.receiver.as_ref().and_then(|own| own.examined.clone());
+            examined.into_iter().for_each(|it| self.want_as_receiver(now, context, &it));
+        }
         self.receive(handover);
-        if std::mem::take(&mut self.has_result) || has_begun || is_new || is_due {
+        if has_result || has_begun || is_new || is_due {
             self.want(now, context, handover);
         }
         self.retries.begin_pass();

@@ -206,6 +206,10 @@ impl QuorumServer {
     /// there.
     pub(super) fn step_newer(&mut self, now: Duration) {
         let is_waiting = self.epoch.is_none();
+        if !is_waiting && self.height_in_work.is_some() {
+            // Its own log goes on when the job has ended.
+            return;
+        }
         let invited = self.newer.as_mut().filter(|newer| is_waiting || newer.wait_until <= now);
         let Some(start) = invited.and_then(|newer| newer.invited.take()) else { return };
         let mut run = self.epoch.as_mut().and_then(|epoch| epoch.run.take());

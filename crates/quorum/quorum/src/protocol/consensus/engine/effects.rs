@@ -15,8 +15,10 @@ use super::super::context::ConsensusContext;
 use super::super::signing::VoteSigner;
 use super::super::timers::ConsensusTimers;
 
-/// The round from which on the time for large proposals grows no more.
+/// The round from which on the time for large proposals grows no more, and the longest time: so
+/// much may a silent proposer cost.
 const MAX_GROWTH: u32 = 30;
+const MAX_POSTPONED: Duration = Duration::from_secs(10);
 
 /// Performs effects. Signatures and timers are immediate. Messages are collected, and sent after
 /// the records are on disk.
@@ -65,7 +67,7 @@ impl PendingHeight {
         }
         // It grows with the round, as all timeouts do: this host or its network may be slow.
         let rounds = timeout.round.as_u32().unwrap_or(0).min(MAX_GROWTH);
-        let wanted = transfer + transfer * rounds / 2;
+        let wanted = (transfer + transfer * rounds / 2).min(MAX_POSTPONED);
         let more = wanted.saturating_sub(self.postponed);
         self.postponed = self.postponed.max(wanted);
         if !more.is_zero() {

@@ -1,8 +1,11 @@
 //! The long computations of a handover are jobs. Servers sign while these are under way.
 
+use handover::HandoverEntryKind;
+
 use super::super::output::RefreshJobOwner;
 use super::handovers::{KINDS, four};
 use super::*;
+use crate::protocol::refresh::{LogEntry, LogEntryBody};
 
 /// A server applies entries of a handover.
 fn applies(task: &QuorumServerTask) -> bool {
@@ -147,5 +150,37 @@ fn jobs_that_end_after_a_run_is_cancelled_change_nothing() {
             world.run_until(|world| world.have_epoch(2, &[1, 2, 3, 4]));
             assert_eq!(world.nodes[&2].saved.start.as_ref().unwrap().header().run, 2);
         }
+    }
+}
+
+/// The server whose Confirm is first in the log.
+fn first_confirmed(world: &World, group: &QuorumGroup) -> Option<Number> {
+    let entries = world.log.iter().flat_map(|height| &height.entries);
+    let mut entries = entries.filter_map(|entry| LogEntry::parse(entry).ok());
+    let confirm = entries.find(|entry| match &entry.body {
+        LogEntryBody::Handover { step, .. } => step.header().kind == HandoverEntryKind::Confirm,
+        _ => false,
+    })?;
+    (1..=4).find(|number| group.index_of(&identity(*number).public()) == Some(confirm.author))
+}
+
+/// The epoch ends just after the server has started again, before its first job has ended. Others
+/// do not help it.
+#[test]
+fn a_server_that_starts_again_after_its_confirm_has_its_share_when_the_epoch_ends() {
+    for kind in KINDS {
+        let (mut world, next) = (four(kind, 48), group(1, 1));
+        world.refresh(&[1, 2], &next);
+        world.run_until(|world| first_confirmed(world, &next).is_some());
+        let number = first_confirmed(&world, &next).unwrap();
+        assert!(world.have_epoch(1, &[1, 2, 3, 4]), "the epoch has not ended");
+        world.stop(number);
+        (world.slow, world.keeps) = (Some(number), receives);
+        world.intercepted = Some(3);
+        world.start(number);
+        world.run_until(|world| world.have_epoch(2, &[1, 2, 3, 4]));
+        world.stop(number);
+        world.start(number);
+        assert!(world.have_epoch(2, &[number]));
     }
 }
