@@ -38,7 +38,7 @@ const STALL: Duration = Duration::from_secs(1);
 const MAX_STALL: Duration = Duration::from_secs(8);
 
 /// The rate at which a server is expected to send a value to all others, in bytes per second.
-const SEND_RATE: f64 = 16e6;
+const SEND_RATE: u64 = 16_000_000;
 
 const fn ms(milliseconds: u64) -> Duration {
     Duration::from_millis(milliseconds)
@@ -405,12 +405,13 @@ impl ConsensusEngine {
             self.stall = None;
             let own = self.signer.address();
             let others: Vec<_> = self.servers().addresses().filter(|it| *it != own).collect();
-            match self.requests.stalled(&others) {
-                Some(servers) => servers.into_iter().for_each(|server| self.want(server)),
-                None => {
-                    let want = ConsensusMessage::Want(self.height());
-                    self.outputs.push(ConsensusOutput::Broadcast(want));
+            if let Some(servers) = self.requests.stalled(&others) {
+                for server in servers {
+                    self.want(server);
                 }
+            } else {
+                let want = ConsensusMessage::Want(self.height());
+                self.outputs.push(ConsensusOutput::Broadcast(want));
             }
             let entries = self.pool.of(own).cloned().map(ConsensusMessage::Entry);
             self.outputs.extend(entries.map(ConsensusOutput::Broadcast));
@@ -568,7 +569,7 @@ impl ConsensusEngine {
     /// How long a server may need to send the waiting entries to all others.
     fn transfer_time(&self) -> Duration {
         let len = self.pool.admitted_len().min(MAX_VALUE_LEN) * (self.servers().len() - 1);
-        Duration::from_secs_f64(len as f64 / SEND_RATE)
+        Duration::from_nanos(len as u64 * 1_000_000_000 / SEND_RATE)
     }
 
     /// Passes an input to Malachite. In a replay, `stored` are the records on disk.

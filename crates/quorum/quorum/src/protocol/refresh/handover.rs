@@ -451,7 +451,9 @@ impl<S: RunScheme> HandoverMachine for HandoverServer<S> {
             // Values that have come meanwhile may be a reason for another job, which takes the
             // receiver again: others must not keep it from what follows from its rows.
             let examined = self.receiver.as_ref().and_then(|own| own.examined.clone());
-            examined.into_iter().for_each(|it| self.want_as_receiver(now, context, &it));
+            if let Some(examined) = examined {
+                self.want_as_receiver(now, context, &examined);
+            }
         }
         self.receive(handover);
         if has_result || has_begun || is_new || is_due {
