@@ -182,7 +182,9 @@ impl<'a> GroupMemberSessions<'a> {
         {
             let replaced = sessions.split_off(readers.min(sessions.len()));
             // All of them end at once, and not one after the other.
-            replaced.iter().for_each(|session| session.send_command(ChatCommand::Stop));
+            for session in &replaced {
+                session.send_command(ChatCommand::Stop);
+            }
             let configs = &configs[joined - replaced.len()..*joined];
             drop(replaced);
             for config in configs {
