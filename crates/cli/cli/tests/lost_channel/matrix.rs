@@ -19,7 +19,7 @@ const FAIL_TIMEOUT: Duration = Duration::from_millis(500);
 const STREAM_TIMEOUT: Duration = Duration::from_secs(6);
 
 /// The times after the last data at which an open stream may end.
-const END_TIMES: Range<Duration> = Duration::from_millis(STREAM_TIMEOUT.as_millis() as u64 * 9 / 10)
+const END_TIMES: Range<Duration> = Duration::from_millis(STREAM_TIMEOUT.as_secs() * 900)
     ..Duration::from_secs(STREAM_TIMEOUT.as_secs() * 2);
 
 /// The observations of a fault.

@@ -77,15 +77,15 @@ pub(crate) fn a_stream_uses_a_returned_channel_when_another_is_lost() {
 /// A stream that needs all channels goes on soon after the lost one returns: not when the kernel
 /// sends again what was lost.
 pub(crate) fn a_stream_that_needs_all_goes_on_when_the_channel_returns() {
-    resume(Service::Speaks);
+    resume(&Service::Speaks);
 }
 
 /// The same while as much is in flight as the connections take.
 pub(crate) fn a_full_stream_that_needs_all_goes_on_when_the_channel_returns() {
-    resume(Service::Pours);
+    resume(&Service::Pours);
 }
 
-fn resume(service: Service) {
+fn resume(service: &Service) {
     in_one_of_three(|| resume_once(service.clone()));
 }
 

@@ -54,7 +54,7 @@ pub(crate) fn a_hundred_reloads_under_load_lose_no_packet() {
             println!("{sent} sent in {:?}, {lost} lost", end.saturating_sub(begin));
             assert_eq!(stream.wrong(), 0);
             if lost > 0 {
-                let (later, now) = (end + (end - begin), stream.now());
+                let (later, now) = (end + end.saturating_sub(begin), stream.now());
                 while stream.now() < later {
                     stream.wait_for(20);
                 }
