@@ -15,9 +15,7 @@ use super::super::context::ConsensusContext;
 use super::super::signing::VoteSigner;
 use super::super::timers::ConsensusTimers;
 
-/// The round from which on the time for large proposals grows no more, and the longest time: so
-/// much may a silent proposer cost.
-const MAX_GROWTH: u32 = 30;
+/// The longest additional time for a large proposal: so much may a silent proposer cost.
 const MAX_POSTPONED: Duration = Duration::from_secs(10);
 
 /// Performs effects. Signatures and timers are immediate. Messages are collected, and sent after
@@ -66,7 +64,7 @@ impl PendingHeight {
             return false;
         }
         // It grows with the round, as all timeouts do: this host or its network may be slow.
-        let rounds = timeout.round.as_u32().unwrap_or(0).min(MAX_GROWTH);
+        let rounds = timeout.round.as_u32().unwrap_or(0);
         let wanted = (transfer + transfer * rounds / 2).min(MAX_POSTPONED);
         let more = wanted.saturating_sub(self.postponed);
         self.postponed = self.postponed.max(wanted);
