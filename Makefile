@@ -188,7 +188,7 @@ compatibility:
 	scripts/compatibility "$$(scripts/old-program)" target/release/sunder
 
 install-lib:
-	CARGO_PROFILE_RELEASE_DEBUG=none $(CARGO) build --release --locked --package sunder-transport-c --package sunder-pkcs11
+	$(CARGO) build --release --locked --package sunder-transport-c --package sunder-pkcs11
 	$(SUDO) env DESTDIR=$(DESTDIR) scripts/install-lib target/release $(PREFIX)
 	$(SUDO) install -D -m 755 target/release/libsunder_pkcs11.so \
 		$(DESTDIR)$(PREFIX)/lib/pkcs11/libsunder_pkcs11.so
