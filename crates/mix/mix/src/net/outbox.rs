@@ -152,3 +152,38 @@ fn wait_until(time: Instant) {
         hint::spin_loop();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use transport::{ConnectionOptions, ConnectionSecurity, Listener, connect, random_identity};
+
+    use super::*;
+
+    /// A proxy could otherwise measure with a second message what a member does.
+    #[test]
+    fn what_is_ready_does_not_wait_for_the_time_of_a_later_message() {
+        let options =
+            || ConnectionOptions::new(ConnectionSecurity::open(random_identity().unwrap()));
+        let listener = Listener::bind("127.0.0.1:0", &options()).unwrap();
+        let address = listener.local_addr().to_string();
+        let other = thread::spawn(move || connect(&address, &options()).unwrap());
+        let connection = listener.accept().unwrap();
+        let closer = connection.closer();
+        let (_reader, writer) = connection.split();
+        let outbox = ConnectionOutbox::start(writer, closer, 1 << 20).unwrap();
+
+        let (written, is_written) = sync_channel(1);
+        let on_written = move || written.send(()).unwrap();
+        let hour = Instant::now() + Duration::from_secs(3600);
+        assert!(outbox.send_then(b"first".to_vec().into(), on_written));
+        assert!(outbox.send_at(b"in an hour".to_vec(), hour));
+        assert!(outbox.send(b"after it".to_vec()));
+
+        let mut received = MessageStream::new(other.join().unwrap());
+        assert_eq!(received.receive(100).unwrap().unwrap(), b"first");
+        is_written.recv_timeout(Duration::from_secs(60)).expect("the first one is written");
+        // Closing does not wait for the hour.
+        outbox.close();
+        assert_eq!(received.receive(100).ok().flatten(), None, "a message was early");
+    }
+}
