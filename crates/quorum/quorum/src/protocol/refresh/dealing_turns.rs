@@ -7,12 +7,15 @@ use std::time::Duration;
 
 use handover::{GroupSize, ParticipantId, ParticipantSet};
 
-/// The shortest time to wait for other servers.
+/// The shortest time to wait for other servers, and for each new server, to which a dealing has a
+/// ciphertext. If it was shorter than a dealing takes, all would deal.
 const MIN_WAIT: Duration = Duration::from_secs(1);
+const MIN_WAIT_OF_EACH: Duration = Duration::from_millis(100);
 
 /// The turns of the dealers in one run, as one of them sees them.
 pub(crate) struct DealingTurns {
-    /// The longest time to wait for other servers.
+    /// The shortest and the longest time to wait for other servers.
+    min_wait: Duration,
     max_wait: Duration,
     began_at: Option<Duration>,
     /// When 2f'+1 new servers had registered, and when all had.
@@ -49,7 +52,8 @@ pub(crate) fn place(
 impl DealingTurns {
     pub(crate) fn new(max_wait: Duration) -> Self {
         Self {
-            max_wait,
+            min_wait: MIN_WAIT,
+            max_wait: max_wait.max(MIN_WAIT),
             began_at: None,
             enough_at: None,
             all_at: None,
@@ -61,10 +65,13 @@ impl DealingTurns {
     /// Takes note of the state of the log.
     pub(crate) fn observe(&mut self, now: Duration, state: &DealingState) {
         self.began_at.get_or_insert(now);
+        let servers = state.new.participants().count();
+        let wait = MIN_WAIT_OF_EACH * u32::try_from(servers).unwrap_or(u32::MAX);
+        self.min_wait = wait.max(MIN_WAIT).min(self.max_wait);
         if state.registered >= state.new.quorum() {
             self.enough_at.get_or_insert(now);
         }
-        if state.registered == state.new.participants().count() {
+        if state.registered == servers {
             self.all_at.get_or_insert(now);
         }
         if state.progress != self.progress {
@@ -80,7 +87,7 @@ impl DealingTurns {
     /// took, and the rest after that time again. Of the first 2f+1, f+1 are correct.
     pub(crate) fn turn(&self, place: usize, dealers: GroupSize) -> Option<Duration> {
         let enough_at = self.enough_at?;
-        let limits = |wait: Duration| wait.max(MIN_WAIT).min(self.max_wait.max(MIN_WAIT));
+        let limits = |wait: Duration| wait.clamp(self.min_wait, self.max_wait);
         let registering = limits(enough_at.saturating_sub(self.began_at?));
         let ready_at = self.all_at.unwrap_or(enough_at + registering).min(enough_at + registering);
         let round = match place {
@@ -92,7 +99,7 @@ impl DealingTurns {
         // Paths that are slow for keys are slow for dealings, too.
         let wait = limits(progress_at.saturating_sub(ready_at).max(registering));
         // Faulty servers could make a little progress again and again.
-        Some((progress_at + round * wait).min(ready_at + round * self.max_wait.max(MIN_WAIT)))
+        Some((progress_at + round * wait).min(ready_at + round * self.max_wait))
     }
 }
 
@@ -134,6 +141,12 @@ mod tests {
         assert_eq!(turns(&[(0, 7, 0), (3, 7, 1), (6, 7, 2)]), all([0, 12, 18]));
         // Faulty servers make progress for an hour.
         assert_eq!(turns(&[(0, 7, 0), (29, 7, 1), (3600, 7, 2)]), all([0, 30, 60]));
+        // A dealing for 31 servers takes longer.
+        let mut turns = DealingTurns::new(seconds(30));
+        let new = GroupSize::of_faulty(10).unwrap();
+        turns.observe(seconds(5), &DealingState { new, registered: 31, progress: 0 });
+        let turn = |place| turns.turn(place, new).unwrap();
+        assert_eq!([turn(10), turn(20)], [seconds(5), Duration::from_millis(8100)]);
     }
 
     #[test]
