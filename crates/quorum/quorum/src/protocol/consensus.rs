@@ -3,6 +3,7 @@
 //! `docs/protocols/quorum.md`, *The agreement log*.
 
 pub(crate) mod codec;
+pub(crate) mod compact;
 pub(crate) mod context;
 pub(crate) mod engine;
 pub(crate) mod fair_queue;

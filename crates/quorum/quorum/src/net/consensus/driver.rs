@@ -272,6 +272,11 @@ impl ConsensusDriver {
                         self.write_before(&message)?;
                         self.send(server, message.to_bytes().into());
                     }
+                    ConsensusOutput::Answer(server, message) => {
+                        let bytes = Bytes::from(message.to_bytes());
+                        self.inflow.charge(server, bytes.len(), self.now());
+                        self.send(server, bytes);
+                    }
                     ConsensusOutput::SendCommitted(server, height) => {
                         if let Some(value) = self.store.committed(height)? {
                             let message = ConsensusMessage::committed(&value);
@@ -320,8 +325,10 @@ impl ConsensusDriver {
     }
 
     fn deliver(&self, decided: &DecidedValue) {
-        let committed =
-            CommittedEntries { height: decided.height(), entries: decided.value.entries() };
+        let (height, round) = (decided.height(), decided.certificate.round.as_i64());
+        let committed = CommittedEntries { height, entries: decided.value.entries() };
+        let (entries, len) = (committed.entries.len(), decided.value.encoded().len());
+        debug!(%height, round, entries, len, "committed");
         let mut exchange = self.shared.lock();
         exchange.ready = Some(committed);
         exchange.wake_service();
@@ -339,12 +346,11 @@ impl ConsensusDriver {
             ..ConsensusStatus::default()
         };
         if let Some(engine) = &self.engine {
-            let key = |address: ValidatorAddress| address.key().map(|key| key.to_string());
             status.height = engine.height().0;
             status.round = engine.round();
             status.waiting = engine.waiting();
-            status.voted = engine.voters().filter_map(key).collect();
-            status.proposer = key(engine.proposer());
+            status.voted = engine.voters().map(|voter| voter.key_text()).collect();
+            status.proposer = Some(engine.proposer().key_text());
             status.votes = engine.votes();
         }
         let is_waiting = status.waiting > 0;

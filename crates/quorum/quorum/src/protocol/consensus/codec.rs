@@ -11,12 +11,14 @@ use arc_malachitebft_core_types::{
 use bytes::Bytes;
 use encoding::{FieldReader, FieldWrite};
 
+use super::compact::CompactProposal;
 use super::context::servers::MAX_SERVERS;
 use super::context::{
-    ConsensusContext, Ed25519Signature, LogValue, Proposal, ValidatorAddress, ValueId, Vote,
+    ConsensusContext, Ed25519Signature, LogValue, MAX_ENTRIES, Proposal, ValidatorAddress, ValueId,
+    Vote,
 };
 use crate::protocol::log_types::{Height, MAX_ENTRY_LEN};
-use crate::protocol::wire::{MalformedEncoding, QuorumFields as _};
+use crate::protocol::wire::{MalformedEncoding, QuorumFields as _, Sha256Digest};
 
 /// A committed value, with the signatures of 2f+1 servers that have committed to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,6 +76,10 @@ pub(crate) enum ConsensusMessage {
     Want(Height),
     /// A committed value.
     Decided(DecidedValue),
+    /// A proposal that names its entries by their digests.
+    Compact(CompactProposal),
+    /// A question for entries of the receiver's proposal in this round: their digests.
+    AskEntries(Height, Round, Vec<Sha256Digest>),
 }
 
 impl ConsensusMessage {
@@ -113,6 +119,23 @@ impl ConsensusMessage {
                 bytes.push(8);
                 bytes.extend(decided.to_bytes());
             }
+            Self::Compact(proposal) => {
+                bytes.push(9);
+                bytes.put_u64(proposal.height.0);
+                bytes.put_round(proposal.round);
+                bytes.put_round(proposal.pol_round);
+                bytes.extend(proposal.proposer.0);
+                bytes.extend(proposal.signature.0);
+                bytes.extend(proposal.value.0.0);
+                bytes.extend(proposal.leader.0);
+                bytes.put_list(&proposal.entries, |bytes, digest| bytes.extend(digest.0));
+            }
+            Self::AskEntries(height, round, entries) => {
+                bytes.push(10);
+                bytes.put_u64(height.0);
+                bytes.put_round(*round);
+                bytes.put_list(entries, |bytes, digest| bytes.extend(digest.0));
+            }
         }
         bytes
     }
@@ -124,7 +147,7 @@ impl ConsensusMessage {
 
     /// Whether it contains signatures of this server, or follows from what this server has signed.
     pub(crate) fn is_signed(&self) -> bool {
-        matches!(self, Self::Consensus(_) | Self::Liveness(_))
+        matches!(self, Self::Consensus(_) | Self::Liveness(_) | Self::Compact(_))
     }
 
     /// Parses a message.
@@ -145,6 +168,17 @@ impl ConsensusMessage {
             6 => Self::Liveness(LivenessMsg::SkipRoundCertificate(reader.round_certificate()?)),
             7 => Self::Want(Height(reader.u64()?)),
             8 => return DecidedValue::parse(body).map(Self::Decided),
+            9 => Self::Compact(CompactProposal {
+                height: Height(reader.u64()?),
+                round: reader.round()?,
+                pol_round: reader.round()?,
+                proposer: reader.address()?,
+                signature: reader.signature()?,
+                value: ValueId(reader.digest()?),
+                leader: reader.address()?,
+                entries: reader.entry_digests()?,
+            }),
+            10 => Self::AskEntries(Height(reader.u64()?), reader.round()?, reader.entry_digests()?),
             _ => return Err(MalformedEncoding("unknown message")),
         };
         reader.finish()?;
@@ -340,6 +374,8 @@ trait ReadConsensusFields {
         &mut self,
         read: impl Fn(&mut Self) -> Result<T, MalformedEncoding>,
     ) -> Result<Vec<T>, MalformedEncoding>;
+    /// The digests of 1 to 256 entries.
+    fn entry_digests(&mut self) -> Result<Vec<Sha256Digest>, MalformedEncoding>;
     fn address(&mut self) -> Result<ValidatorAddress, MalformedEncoding>;
     fn signature(&mut self) -> Result<Ed25519Signature, MalformedEncoding>;
     fn value_id(&mut self) -> Result<NilOrVal<ValueId>, MalformedEncoding>;
@@ -367,6 +403,14 @@ impl ReadConsensusFields for FieldReader<'_> {
             return Err(MalformedEncoding("more signatures than servers"));
         }
         (0..len).map(|_| read(self)).collect()
+    }
+
+    fn entry_digests(&mut self) -> Result<Vec<Sha256Digest>, MalformedEncoding> {
+        let len = self.u32()? as usize;
+        if !(1..=MAX_ENTRIES).contains(&len) {
+            return Err(MalformedEncoding("entries of a value are out of bounds"));
+        }
+        (0..len).map(|_| self.digest()).collect()
     }
 
     fn address(&mut self) -> Result<ValidatorAddress, MalformedEncoding> {

@@ -49,6 +49,11 @@ impl ValidatorAddress {
         Self(key.to_bytes())
     }
 
+    /// The text of the server's identity key. To decode the key takes as long as a signature.
+    pub(crate) fn key_text(&self) -> String {
+        format!("{:x}", HexDisplay(&self.0))
+    }
+
     /// The key of the server with this address.
     pub(crate) fn key(&self) -> Option<IdentityPublicKey> {
         IdentityPublicKey::from_bytes(&self.0).ok()

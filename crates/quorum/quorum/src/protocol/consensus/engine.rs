@@ -1,6 +1,8 @@
 //! A server's part in the agreement, one height after another.
 
+mod catch_up;
 mod effects;
+mod proposals;
 mod requests;
 
 use std::collections::BTreeSet;
@@ -17,6 +19,7 @@ use bytes::Bytes;
 use self::effects::{ConsensusEffectHandler, PendingHeight};
 use self::requests::ValueRequests;
 use super::codec::{self, ConsensusMessage, DecidedValue};
+use super::compact::{self, UnresolvedProposals};
 use super::context::servers::ConsensusValidatorSet;
 use super::context::{ConsensusContext, LogValue, MAX_VALUE_LEN, Proposal, ValidatorAddress};
 use super::pool::EntryPool;
@@ -69,7 +72,9 @@ pub(crate) enum ConsensusOutput {
     Broadcast(ConsensusMessage),
     /// Send a message to a server.
     Send(ValidatorAddress, ConsensusMessage),
-    /// Send a server the committed value of a height, if it is stored.
+    /// Send a server what it has asked for. It counts as if the server had sent it.
+    Answer(ValidatorAddress, ConsensusMessage),
+    /// Send a server the committed value of a height, if it is stored. It counts, too.
     SendCommitted(ValidatorAddress, Height),
     /// A message of this server was rejected.
     Refused(ValidatorAddress, &'static str),
@@ -132,6 +137,10 @@ pub(crate) struct ConsensusEngine {
     outputs: Vec<ConsensusOutput>,
     /// Messages for the next height.
     early: Vec<(ValidatorAddress, SignedConsensusMsg<ConsensusContext>)>,
+    /// Proposals of this height and the next one with entries that this server lacks.
+    unresolved: UnresolvedProposals,
+    /// The servers that were sent entries of this server's proposals, by round.
+    answered: BTreeSet<(ValidatorAddress, i64)>,
     /// The other servers of the set that have voted or proposed at this height.
     voters: BTreeSet<ValidatorAddress>,
     /// Requests for this height's value.
@@ -177,6 +186,8 @@ impl ConsensusEngine {
             pending: PendingHeight::default(),
             outputs: Vec::new(),
             early: Vec::new(),
+            unresolved: UnresolvedProposals::default(),
+            answered: BTreeSet::new(),
             voters: BTreeSet::new(),
             requests: ValueRequests::new(),
             ahead: None,
@@ -229,6 +240,8 @@ impl ConsensusEngine {
         self.phase = HeightPhase::Running;
         self.requests.begin();
         self.voters.clear();
+        self.unresolved.begin(height);
+        self.answered.clear();
         self.pool.begin(check, now);
         (self.stall, self.pause) = (None, STALL);
         let policy = VoteExtensionPolicy::Disabled;
@@ -246,6 +259,7 @@ impl ConsensusEngine {
         for (from, message) in std::mem::take(&mut self.early) {
             self.consensus(from, message, now)?;
         }
+        self.resolve_proposals(now)?;
         if self.phase == HeightPhase::Running
             && let Some(server) = self.ahead.take()
         {
@@ -300,7 +314,9 @@ impl ConsensusEngine {
 
     /// When to call [`Self::tick`].
     pub(crate) fn deadline(&self) -> Option<Duration> {
-        self.pending.timers.next().into_iter().chain(self.stall).min()
+        let is_running = self.phase == HeightPhase::Running;
+        let asks_at = is_running.then(|| self.unresolved.deadline(self.state.height())).flatten();
+        self.pending.timers.next().into_iter().chain(self.stall).chain(asks_at).min()
     }
 
     /// Accepts an entry that was submitted here.
@@ -358,8 +374,14 @@ impl ConsensusEngine {
         self.is_forged = false;
         match message {
             ConsensusMessage::Entry(entry) => {
+                self.unresolved.handle_entry(from, &entry);
                 // If it is not accepted here, the server sends it again, or proposes it itself.
                 let _ = self.pool.add(from, entry, now);
+                self.resolve_proposals(now)?;
+            }
+            ConsensusMessage::Compact(proposal) => self.handle_compact(from, proposal, now)?,
+            ConsensusMessage::AskEntries(height, round, digests) => {
+                self.answer_entries(from, (height, round), &digests);
             }
             ConsensusMessage::Consensus(message) => self.consensus(from, message, now)?,
             ConsensusMessage::Liveness(LivenessMsg::Vote(vote)) => {
@@ -401,21 +423,9 @@ impl ConsensusEngine {
             self.process(Input::TimeoutElapsed(timeout), &[], now)?;
             self.advance(now)?;
         }
+        self.ask_for_entries(now);
         if self.stall.is_some_and(|at| at <= now) {
-            self.stall = None;
-            let own = self.signer.address();
-            let others: Vec<_> = self.servers().addresses().filter(|it| *it != own).collect();
-            if let Some(servers) = self.requests.stalled(&others) {
-                for server in servers {
-                    self.want(server);
-                }
-            } else {
-                let want = ConsensusMessage::Want(self.height());
-                self.outputs.push(ConsensusOutput::Broadcast(want));
-            }
-            let entries = self.pool.of(own).cloned().map(ConsensusMessage::Entry);
-            self.outputs.extend(entries.map(ConsensusOutput::Broadcast));
-            self.pause = (self.pause * 2).min(MAX_STALL);
+            self.handle_stall();
             self.advance(now)?;
         }
         Ok(())
@@ -477,12 +487,8 @@ impl ConsensusEngine {
             if has_space {
                 self.early.push((from, message));
             }
-        } else if height > current && self.phase == HeightPhase::Running {
-            self.ask(from);
         } else if height > current {
-            // An answer would come before the next height has begun. Who has sent the last value is
-            // a better one to ask than who says that it is ahead.
-            self.ahead.get_or_insert(from);
+            self.handle_ahead(from);
         }
         Ok(())
     }
@@ -508,36 +514,6 @@ impl ConsensusEngine {
         are_admitted
     }
 
-    /// Asks a server that is ahead for this height's value, unless enough were asked.
-    fn ask(&mut self, server: ValidatorAddress) {
-        if self.requests.ask(server) {
-            self.want(server);
-        }
-    }
-
-    fn want(&mut self, server: ValidatorAddress) {
-        let want = ConsensusMessage::Want(self.height());
-        self.outputs.push(ConsensusOutput::Send(server, want));
-    }
-
-    /// Adopts a value that others have committed.
-    fn adopt(&mut self, from: ValidatorAddress, decided: DecidedValue, now: Duration) {
-        if !self.is_running(decided.height()) {
-            if self.phase == HeightPhase::Committed && decided.height() >= self.height() {
-                self.ahead.get_or_insert(from);
-            }
-            return;
-        }
-        let is_right = decided.value.id() == decided.certificate.value_id
-            && self.signer.verifier().commit(&decided.certificate, self.servers()).is_ok();
-        if !is_right {
-            self.is_forged = true;
-            return;
-        }
-        self.ahead = Some(from);
-        self.commit(decided, now);
-    }
-
     /// Proposes if it is this server's turn, and starts the timeout of round 0. Does both only if
     /// there is something to commit.
     fn advance(&mut self, now: Duration) -> ConsensusEngineResult {
@@ -559,6 +535,7 @@ impl ConsensusEngine {
         let is_waiting = has_work
             || !self.voters.is_empty()
             || !self.early.is_empty()
+            || !self.unresolved.is_empty()
             || self.requests.is_unanswered();
         if is_waiting && self.stall.is_none() {
             self.stall = Some(now + self.pause + self.transfer_time());
@@ -613,7 +590,9 @@ impl ConsensusEngine {
                 self.outputs.push(ConsensusOutput::Append(records));
             }
         }
-        self.outputs.extend(messages.into_iter().map(ConsensusOutput::Broadcast));
+        let servers = self.servers().len();
+        let messages = messages.into_iter().map(|it| compact::shortened(it, servers));
+        self.outputs.extend(messages.map(ConsensusOutput::Broadcast));
         Ok(())
     }
 

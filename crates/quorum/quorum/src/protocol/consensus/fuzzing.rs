@@ -108,7 +108,9 @@ pub fn agree(steps: &[ConsensusFuzzStep]) {
         for output in engine.outputs() {
             match output {
                 ConsensusOutput::Commit { .. } => panic!("committed with one faulty server"),
-                ConsensusOutput::Broadcast(message) | ConsensusOutput::Send(_, message) => {
+                ConsensusOutput::Broadcast(message)
+                | ConsensusOutput::Send(_, message)
+                | ConsensusOutput::Answer(_, message) => {
                     round_trip(&message.to_bytes());
                 }
                 ConsensusOutput::Append(records) => {

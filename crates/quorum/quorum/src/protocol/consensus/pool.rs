@@ -180,6 +180,13 @@ impl EntryPool {
         (true, checked)
     }
 
+    /// The waiting entry with this digest.
+    pub(crate) fn find(&self, digest: &Sha256Digest) -> Option<Bytes> {
+        let is_known = self.digests.contains(digest);
+        let known = is_known.then(|| self.waiting.iter().find(|it| it.digest == *digest));
+        known.flatten().map(|it| it.entry.clone())
+    }
+
     /// Whether no entry may be committed.
     pub(crate) fn is_empty(&self) -> bool {
         self.admitted().next().is_none()

@@ -1,6 +1,7 @@
 //! Whole logs on a simulated network: seeded, in virtual time.
 
 mod agreement;
+mod compact;
 mod flood;
 mod hostile;
 mod world;

@@ -11,12 +11,14 @@ use bytes::Bytes;
 use sim::SeededRng;
 
 use super::super::codec::{ConsensusMessage, DecidedValue};
+use super::super::compact::CompactProposal;
 use super::super::context::{
     ConsensusContext, LogValue, Proposal, ValidatorAddress, ValueId, Vote,
 };
 use super::super::engine::VoteSigner;
 use super::world::{World, identity_as_voting_key, ms, set_of, signer, signer_with};
 use crate::protocol::log_types::Height;
+use crate::protocol::wire::Sha256Digest;
 
 /// Makes up messages of a server.
 struct Liar {
@@ -79,7 +81,7 @@ impl Liar {
             .cloned()
             .collect();
         votes.push(self.vote(world));
-        match self.random.below(9) {
+        match self.random.below(11) {
             0 | 1 => ConsensusMessage::Consensus(SignedConsensusMsg::Vote(self.vote(world))),
             2 | 3 => {
                 let (value, pol_round, proposer) =
@@ -107,6 +109,32 @@ impl Liar {
                 ConsensusMessage::Liveness(LivenessMsg::SkipRoundCertificate(certificate))
             }
             7 => ConsensusMessage::Entry(Bytes::from(format!("junk {}", self.random.below(1000)))),
+            8 => {
+                let (value, pol_round, proposer) =
+                    (self.value(world), self.round(), self.address());
+                let mut entries = digests(&value);
+                if self.random.chance(20) {
+                    entries.push(Sha256Digest([7; 32]));
+                }
+                let (id, leader) = (value.id(), value.leader());
+                let proposal = Proposal { height, round, value, pol_round, proposer };
+                let signature = self.signer.sign_proposal(proposal).signature;
+                let value = id;
+                ConsensusMessage::Compact(CompactProposal {
+                    height,
+                    round,
+                    pol_round,
+                    proposer,
+                    signature,
+                    value,
+                    leader,
+                    entries,
+                })
+            }
+            9 => {
+                let value = self.value(world);
+                ConsensusMessage::AskEntries(height, round, digests(&value))
+            }
             _ => {
                 let value = self.value(world);
                 let certificate = CommitCertificate::new(height, round, value.id(), votes);
@@ -114,6 +142,10 @@ impl Liar {
             }
         }
     }
+}
+
+fn digests(value: &LogValue) -> Vec<Sha256Digest> {
+    value.entries().iter().map(|entry| Sha256Digest::of(&[entry])).collect()
 }
 
 #[test]
@@ -135,7 +167,7 @@ fn a_faulty_server_stops_and_divides_nobody() {
             }
             // So many in each millisecond.
             let millisecond = world.now().as_millis();
-            let number = if millisecond == injected { 0 } else { liar.random.below(6) };
+            let number = if millisecond == injected { 0 } else { liar.random.below(8) };
             injected = millisecond;
             for _ in 0..number {
                 let to = liar.random.index(3);

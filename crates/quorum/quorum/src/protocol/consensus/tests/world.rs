@@ -128,6 +128,7 @@ pub(super) struct World {
     /// What each server has signed: the same again is allowed, something else is not.
     signed: BTreeMap<(ValidatorAddress, u64, i64, u8), Sha256Digest>,
     pub(super) sent: u64,
+    pub(super) sent_bytes: usize,
     /// How often the value of each height was sent to a server that had asked for it.
     pub(super) values_sent: BTreeMap<u64, usize>,
     /// When each height was committed first, and in which round.
@@ -174,6 +175,7 @@ impl World {
             sudden: 0,
             signed: BTreeMap::new(),
             sent: 0,
+            sent_bytes: 0,
             values_sent: BTreeMap::new(),
             committed_at: BTreeMap::new(),
             rounds: BTreeMap::new(),
@@ -367,7 +369,7 @@ impl World {
                 self.write_before(index, &message)?;
                 (0..self.servers.len()).for_each(|to| self.send(index, to, &message));
             }
-            ConsensusOutput::Send(address, message) => {
+            ConsensusOutput::Send(address, message) | ConsensusOutput::Answer(address, message) => {
                 self.write_before(index, &message)?;
                 for to in 0..self.servers.len() {
                     if self.servers[to].address == address {
@@ -426,7 +428,9 @@ impl World {
             if let ConsensusMessage::Decided(decided) = message {
                 *self.values_sent.entry(decided.height().0).or_default() += 1;
             }
-            self.network.send_datagram(self.links[&(from, to)], message.to_bytes());
+            let bytes = message.to_bytes();
+            self.sent_bytes += bytes.len();
+            self.network.send_datagram(self.links[&(from, to)], bytes);
         }
     }
 
@@ -452,6 +456,10 @@ impl World {
                 let proposal = &proposal.message;
                 let round = proposal.round.as_i64();
                 ((proposal.proposer, proposal.height.0, round, 2), proposal.value.id().0)
+            }
+            ConsensusMessage::Compact(proposal) => {
+                let round = proposal.round.as_i64();
+                ((proposal.proposer, proposal.height.0, round, 2), proposal.value.0)
             }
             _ => return,
         };

@@ -1,0 +1,95 @@
+//! Proposals of large values by the digests of their entries.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::super::codec::ConsensusMessage;
+use super::world::{World, ms, set_of};
+
+const SERVERS: usize = 16;
+const LEN: usize = 80_000;
+
+fn world(seed: u64) -> World {
+    let all: Vec<usize> = (0..SERVERS).collect();
+    let set = set_of(&all);
+    World::new(SERVERS, &[], seed, move |_| set.clone())
+}
+
+fn entry(author: usize, number: usize) -> Bytes {
+    let mut entry = vec![0; LEN];
+    entry[0] = u8::try_from(author).expect("a server");
+    entry[1] = u8::try_from(number).expect("small");
+    entry.into()
+}
+
+/// The number of entries that server 0 has committed.
+fn entries(world: &World) -> usize {
+    world.log(0).iter().map(|decided| decided.value.entries().len()).sum()
+}
+
+/// Each entry crosses each link from its author once, and no link in a proposal.
+#[test]
+fn entries_are_not_sent_again_in_proposals() {
+    let mut world = world(1);
+    (0..4).for_each(|author| world.submit(author, entry(author, 0)));
+    world.run_until(ms(900));
+    world.check();
+    assert_eq!(entries(&world), 4);
+    assert!(world.rounds.values().all(|round| *round == 0));
+    let least = 4 * (SERVERS - 1) * LEN;
+    assert!((least..least + least / 4).contains(&world.sent_bytes), "{}", world.sent_bytes);
+}
+
+/// A faulty author sends its entry to the proposer only. The others get it from there.
+#[test]
+fn the_proposer_is_asked_for_entries_that_an_author_has_withheld() {
+    let mut world = world(2);
+    // Server 0 becomes the leader.
+    world.submit(0, Bytes::from_static(b"first"));
+    world.run_until(ms(900));
+    assert_eq!(world.log(0).len(), 1);
+    let leader = world.log(0)[0].value.leader();
+    let leader = (0..SERVERS).find(|index| world.address(*index) == leader).expect("a server");
+    let author = (leader + 1) % SERVERS;
+    world.corrupt(author);
+    world.inject(author, leader, ConsensusMessage::Entry(entry(author, 0)).to_bytes());
+    let started = world.now();
+    while world.log(leader).len() < 2 {
+        assert!(world.now() < started + Duration::from_secs(10), "not committed");
+        world.step(world.now() + ms(100));
+    }
+    world.run_until(world.now() + ms(100));
+    world.check();
+    assert_eq!(world.rounds[&2], 0);
+    let honest = (0..SERVERS).filter(|index| *index != author);
+    assert!(honest.into_iter().all(|index| world.log(index).len() == 2));
+}
+
+/// Messages are lost, doubled and late, and servers crash. Whoever lacks entries asks for them, or
+/// for what is committed.
+#[test]
+fn large_values_are_committed_in_spite_of_losses_and_crashes() {
+    let mut rounds = 0;
+    for seed in 0..6 {
+        let mut world = world(seed);
+        let (loss, delay) = (world.random.below(60), world.random.below(40));
+        world.disturb(loss, ms(delay));
+        for number in 0..3 {
+            (0..3).for_each(|author| world.submit(author, entry(author, number)));
+            let limit = world.now() + Duration::from_secs(300);
+            while entries(&world) < 3 * (number + 1) {
+                assert!(world.now() < limit, "no progress with seed {seed}");
+                if world.random.below(2000) == 0 {
+                    // Not an author: what it has submitted would be lost.
+                    let server = 3 + world.random.index(SERVERS - 3);
+                    world.crash(server, ms(300));
+                }
+                world.step(world.now() + ms(100));
+            }
+        }
+        world.check();
+        rounds += world.rounds.values().filter(|round| **round > 0).count();
+    }
+    assert!(rounds > 0, "no round was lost");
+}
