@@ -284,6 +284,9 @@ impl ConsensusDriver {
                             self.send(server, message.into());
                         }
                     }
+                    ConsensusOutput::Charged(server, len) => {
+                        self.inflow.charge(server, len, self.now());
+                    }
                     ConsensusOutput::Refused(server, why) => {
                         if let Some(key) = server.key() {
                             self.refused(&key, why);

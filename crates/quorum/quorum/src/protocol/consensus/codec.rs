@@ -1,5 +1,7 @@
 //! Encodings of messages between servers, and of records in the write-ahead log.
 
+use std::collections::BTreeSet;
+
 use arc_malachitebft_core_consensus::{
     Input, LivenessMsg, LocallyProposedValue, ProposedValue, SignedConsensusMsg,
 };
@@ -374,7 +376,7 @@ trait ReadConsensusFields {
         &mut self,
         read: impl Fn(&mut Self) -> Result<T, MalformedEncoding>,
     ) -> Result<Vec<T>, MalformedEncoding>;
-    /// The digests of 1 to 256 entries.
+    /// The digests of 1 to 256 different entries.
     fn entry_digests(&mut self) -> Result<Vec<Sha256Digest>, MalformedEncoding>;
     fn address(&mut self) -> Result<ValidatorAddress, MalformedEncoding>;
     fn signature(&mut self) -> Result<Ed25519Signature, MalformedEncoding>;
@@ -410,7 +412,13 @@ impl ReadConsensusFields for FieldReader<'_> {
         if !(1..=MAX_ENTRIES).contains(&len) {
             return Err(MalformedEncoding("entries of a value are out of bounds"));
         }
-        (0..len).map(|_| self.digest()).collect()
+        let digests = (0..len).map(|_| self.digest()).collect::<Result<Vec<_>, _>>()?;
+        // A server admits no value with an entry twice.
+        let distinct: BTreeSet<_> = digests.iter().collect();
+        if distinct.len() < digests.len() {
+            return Err(MalformedEncoding("an entry is named twice"));
+        }
+        Ok(digests)
     }
 
     fn address(&mut self) -> Result<ValidatorAddress, MalformedEncoding> {

@@ -77,10 +77,11 @@ pub(super) fn shortened(message: ConsensusMessage, servers: usize) -> ConsensusM
     }
 }
 
-/// Compact proposals with entries that this server lacks, at most one of each server.
+/// Compact proposals with entries that this server lacks: of each server at most one for this
+/// height and one for the next.
 #[derive(Debug, Default)]
 pub(super) struct UnresolvedProposals {
-    proposals: BTreeMap<ValidatorAddress, UnresolvedProposal>,
+    proposals: BTreeMap<(Height, ValidatorAddress), UnresolvedProposal>,
 }
 
 #[derive(Debug)]
@@ -88,8 +89,9 @@ struct UnresolvedProposal {
     proposal: CompactProposal,
     /// When to ask its proposer for the entries. `None` if it was asked.
     asks_at: Option<Duration>,
-    /// The entries that its proposer has sent since, of at most the length of a value.
-    answers: BTreeMap<Sha256Digest, Bytes>,
+    /// The entries that this server had when it asked, and those that the proposer has sent since:
+    /// at most the length of a value.
+    kept: BTreeMap<Sha256Digest, Bytes>,
 }
 
 impl UnresolvedProposals {
@@ -98,31 +100,41 @@ impl UnresolvedProposals {
         self.proposals.is_empty()
     }
 
-    /// A height begins: proposals of earlier ones are dropped.
-    pub(super) fn begin(&mut self, height: Height) {
-        self.proposals.retain(|_, it| it.proposal.height >= height);
+    /// A height begins: proposals of earlier ones are dropped, and those of servers that do not
+    /// propose in their rounds.
+    pub(super) fn begin(&mut self, height: Height, proposes: impl Fn(&CompactProposal) -> bool) {
+        self.proposals
+            .retain(|(of, _), it| *of > height || *of == height && proposes(&it.proposal));
     }
 
     /// Adds the newest proposal of a server. Its missing entries are asked for at this time, unless
     /// their authors send them before.
     pub(super) fn add(&mut self, proposal: CompactProposal, asks_at: Duration) {
-        let place = |it: &CompactProposal| (it.height, it.round.as_i64());
-        let known = self.proposals.get(&proposal.proposer);
-        if known.is_none_or(|known| place(&known.proposal) < place(&proposal)) {
-            let (server, asks_at, answers) = (proposal.proposer, Some(asks_at), BTreeMap::new());
-            self.proposals.insert(server, UnresolvedProposal { proposal, asks_at, answers });
+        let place = (proposal.height, proposal.proposer);
+        let known = self.proposals.get(&place).map(|known| known.proposal.round.as_i64());
+        if known.is_none_or(|round| round < proposal.round.as_i64()) {
+            let (asks_at, kept) = (Some(asks_at), BTreeMap::new());
+            self.proposals.insert(place, UnresolvedProposal { proposal, asks_at, kept });
         }
     }
 
-    /// A server has sent an entry. It is kept if the server was asked for it.
-    pub(super) fn handle_entry(&mut self, from: ValidatorAddress, entry: &Bytes) {
-        let asked = self.proposals.get_mut(&from).filter(|it| it.asks_at.is_none());
-        let Some(UnresolvedProposal { proposal, answers, .. }) = asked else { return };
-        let digest = Sha256Digest::of(&[entry]);
-        let len: usize = answers.values().map(Bytes::len).sum();
-        if proposal.entries.contains(&digest) && len + entry.len() <= MAX_VALUE_LEN {
-            answers.insert(digest, entry.clone());
+    /// A server has sent an entry. It is kept if the server was asked for it. Returns whether a
+    /// proposal names it.
+    pub(super) fn handle_entry(&mut self, from: ValidatorAddress, entry: &Bytes) -> bool {
+        if self.proposals.is_empty() {
+            return false;
         }
+        let digest = Sha256Digest::of(&[entry]);
+        let mut is_named = false;
+        for ((_, proposer), it) in &mut self.proposals {
+            if it.proposal.entries.contains(&digest) {
+                is_named = true;
+                if *proposer == from && it.asks_at.is_none() {
+                    it.keep(digest, entry.clone());
+                }
+            }
+        }
+        is_named
     }
 
     /// Removes the proposals of this height all of whose entries are there, and returns each with
@@ -133,11 +145,9 @@ impl UnresolvedProposals {
         find: impl Fn(&Sha256Digest) -> Option<Bytes>,
     ) -> Vec<(CompactProposal, Vec<Bytes>)> {
         let mut resolved = Vec::new();
-        self.proposals.retain(|_, it| {
-            let UnresolvedProposal { proposal, answers, .. } = it;
-            let find = |digest| answers.get(digest).cloned().or_else(|| find(digest));
-            let is_current = proposal.height == height;
-            let found = is_current.then(|| proposal.entries.iter().map(find).collect());
+        self.proposals.retain(|(of, _), UnresolvedProposal { proposal, kept, .. }| {
+            let find = |digest| kept.get(digest).cloned().or_else(|| find(digest));
+            let found = (*of == height).then(|| proposal.entries.iter().map(find).collect());
             let Some(entries) = found.flatten() else { return true };
             resolved.push((proposal.clone(), entries));
             false
@@ -145,17 +155,43 @@ impl UnresolvedProposals {
         resolved
     }
 
-    /// The proposals of this height whose missing entries are to be asked for now.
-    pub(super) fn take_due(&mut self, height: Height, now: Duration) -> Vec<CompactProposal> {
-        let waiting = self.proposals.values_mut().filter(|it| it.proposal.height == height);
-        let due = waiting
-            .filter_map(|it| it.asks_at.take_if(|at| *at <= now).map(|_| it.proposal.clone()));
-        due.collect()
+    /// The proposals of this height whose proposers are to be asked now, each with the digests of
+    /// the missing entries. Those that are there are kept.
+    pub(super) fn take_due(
+        &mut self,
+        height: Height,
+        now: Duration,
+        find: impl Fn(&Sha256Digest) -> Option<Bytes>,
+    ) -> Vec<(CompactProposal, Vec<Sha256Digest>)> {
+        let mut due = Vec::new();
+        for ((of, _), it) in &mut self.proposals {
+            if *of != height || it.asks_at.take_if(|at| *at <= now).is_none() {
+                continue;
+            }
+            let (mut missing, proposal) = (Vec::new(), it.proposal.clone());
+            for digest in &proposal.entries {
+                match find(digest) {
+                    Some(entry) => it.keep(*digest, entry),
+                    None => missing.push(*digest),
+                }
+            }
+            due.push((proposal, missing));
+        }
+        due
     }
 
     /// When to ask for entries of a proposal of this height.
     pub(super) fn deadline(&self, height: Height) -> Option<Duration> {
-        let waiting = self.proposals.values().filter(|it| it.proposal.height == height);
-        waiting.filter_map(|it| it.asks_at).min()
+        let waiting = self.proposals.iter().filter(|((of, _), _)| *of == height);
+        waiting.filter_map(|(_, it)| it.asks_at).min()
+    }
+}
+
+impl UnresolvedProposal {
+    fn keep(&mut self, digest: Sha256Digest, entry: Bytes) {
+        let len: usize = self.kept.values().map(Bytes::len).sum();
+        if len + entry.len() <= MAX_VALUE_LEN {
+            self.kept.insert(digest, entry);
+        }
     }
 }

@@ -103,6 +103,11 @@ impl LogValue {
     /// A value with these entries. `None` without entries, or if the limits of a value are
     /// exceeded.
     pub(crate) fn new(leader: ValidatorAddress, entries: &[Bytes]) -> Option<Self> {
+        // Before they are copied: a proposal by digests can name many large entries.
+        let len = entries.iter().fold(leader.0.len(), |len, entry| len + 4 + entry.len());
+        if len > MAX_VALUE_LEN {
+            return None;
+        }
         let mut bytes = leader.0.to_vec();
         for entry in entries {
             bytes.put_counted(entry);

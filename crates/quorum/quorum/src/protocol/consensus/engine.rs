@@ -2,6 +2,7 @@
 
 mod catch_up;
 mod effects;
+mod output;
 mod proposals;
 mod requests;
 
@@ -17,6 +18,7 @@ use arc_malachitebft_core_types::{LinearTimeouts, ThresholdParams, VoteExtension
 use bytes::Bytes;
 
 use self::effects::{ConsensusEffectHandler, PendingHeight};
+pub(crate) use self::output::{ConsensusEngineError, ConsensusOutput};
 use self::requests::ValueRequests;
 use super::codec::{self, ConsensusMessage, DecidedValue};
 use super::compact::{self, UnresolvedProposals};
@@ -28,7 +30,6 @@ pub(crate) use super::signing::VoteSigner;
 use crate::protocol::admission::EntryCheck;
 use crate::protocol::log_types::{Height, ServerSet};
 use crate::protocol::voting::VotingSecret;
-use crate::protocol::wire::MalformedEncoding;
 
 /// The largest number of one server's messages that are kept for the next height, and of proposals
 /// among them, each of which may have the largest length of a value.
@@ -58,50 +59,6 @@ pub(crate) const TIMEOUTS: LinearTimeouts = LinearTimeouts {
     rebroadcast: ms(500),
     max_timeout: ms(10_000),
 };
-
-/// Outputs of the engine for its driver, in this order. A record must be durable before any vote,
-/// proposal or certificate that follows it is sent.
-#[derive(Debug)]
-pub(crate) enum ConsensusOutput {
-    /// Append records to the height's write-ahead log.
-    Append(Vec<Vec<u8>>),
-    /// Store the committed value, and delete the write-ahead log, in one transaction. Then the
-    /// service applies it, and [`ConsensusEngine::next`] begins the next height.
-    Commit(DecidedValue),
-    /// Send a message to all other servers, of the old and the new group.
-    Broadcast(ConsensusMessage),
-    /// Send a message to a server.
-    Send(ValidatorAddress, ConsensusMessage),
-    /// Send a server what it has asked for. It counts as if the server had sent it.
-    Answer(ValidatorAddress, ConsensusMessage),
-    /// Send a server the committed value of a height, if it is stored. It counts, too.
-    SendCommitted(ValidatorAddress, Height),
-    /// A message of this server was rejected.
-    Refused(ValidatorAddress, &'static str),
-    /// This server has proposed a value with entries that had to be checked. If they are not
-    /// admitted, the server is faulty, because all correct servers admit the same at a height.
-    Checked {
-        /// The server.
-        server: ValidatorAddress,
-        /// The number of checked entries.
-        entries: usize,
-        /// Whether the value may be committed.
-        are_admitted: bool,
-    },
-    /// This server provably has voted or proposed twice in a round.
-    Equivocation(ValidatorAddress),
-}
-
-/// Why the engine has stopped. It signs and sends nothing more.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum ConsensusEngineError {
-    /// The write-ahead log is damaged.
-    #[error("a record of the write-ahead log is damaged: {0}")]
-    Record(#[from] MalformedEncoding),
-    /// Malachite cannot continue, for example because a replay differs from the write-ahead log.
-    #[error("the consensus has failed: {0}")]
-    Consensus(String),
-}
 
 /// Where the log continues.
 #[derive(Debug)]
@@ -240,7 +197,6 @@ impl ConsensusEngine {
         self.phase = HeightPhase::Running;
         self.requests.begin();
         self.voters.clear();
-        self.unresolved.begin(height);
         self.answered.clear();
         self.pool.begin(check, now);
         (self.stall, self.pause) = (None, STALL);
@@ -258,8 +214,14 @@ impl ConsensusEngine {
         self.state.reset_entries_index();
         for (from, message) in std::mem::take(&mut self.early) {
             self.consensus(from, message, now)?;
+            self.report_forged(from);
         }
-        self.resolve_proposals(now)?;
+        if self.phase == HeightPhase::Running {
+            let mut unresolved = std::mem::take(&mut self.unresolved);
+            unresolved.begin(height, |proposal| self.proposes(proposal));
+            self.unresolved = unresolved;
+            self.resolve_proposals(now)?;
+        }
         if self.phase == HeightPhase::Running
             && let Some(server) = self.ahead.take()
         {
@@ -332,6 +294,7 @@ impl ConsensusEngine {
             Ok(is_new) => {
                 if is_new {
                     self.outputs.push(ConsensusOutput::Broadcast(ConsensusMessage::Entry(entry)));
+                    self.resolve_proposals(now)?;
                 }
                 self.advance(now).map(Ok)
             }
@@ -374,10 +337,12 @@ impl ConsensusEngine {
         self.is_forged = false;
         match message {
             ConsensusMessage::Entry(entry) => {
-                self.unresolved.handle_entry(from, &entry);
+                let is_named = self.unresolved.handle_entry(from, &entry);
                 // If it is not accepted here, the server sends it again, or proposes it itself.
                 let _ = self.pool.add(from, entry, now);
-                self.resolve_proposals(now)?;
+                if is_named {
+                    self.resolve_proposals(now)?;
+                }
             }
             ConsensusMessage::Compact(proposal) => self.handle_compact(from, proposal, now)?,
             ConsensusMessage::AskEntries(height, round, digests) => {
@@ -404,10 +369,16 @@ impl ConsensusEngine {
             }
             ConsensusMessage::Decided(decided) => self.adopt(from, decided, now),
         }
-        if self.is_forged {
-            self.outputs.push(ConsensusOutput::Refused(from, "a wrong signature or certificate"));
-        }
+        self.report_forged(from);
         self.advance(now)
+    }
+
+    /// Reports the server if a signature in its message was wrong.
+    fn report_forged(&mut self, server: ValidatorAddress) {
+        if std::mem::take(&mut self.is_forged) {
+            let what = "a wrong signature or certificate";
+            self.outputs.push(ConsensusOutput::Refused(server, what));
+        }
     }
 
     /// Handles the timers that have elapsed.

@@ -111,7 +111,8 @@ pub fn agree(steps: &[ConsensusFuzzStep]) {
                 ConsensusOutput::Broadcast(message)
                 | ConsensusOutput::Send(_, message)
                 | ConsensusOutput::Answer(_, message) => {
-                    round_trip(&message.to_bytes());
+                    let bytes = Bytes::from(message.to_bytes());
+                    assert_eq!(ConsensusMessage::parse(&bytes), Ok(message), "not to be parsed");
                 }
                 ConsensusOutput::Append(records) => {
                     for record in &records {
@@ -121,7 +122,9 @@ pub fn agree(steps: &[ConsensusFuzzStep]) {
                 ConsensusOutput::Equivocation(server) | ConsensusOutput::Checked { server, .. } => {
                     assert_eq!(server, signer(FAULTY).address());
                 }
-                ConsensusOutput::SendCommitted(..) | ConsensusOutput::Refused(..) => {}
+                ConsensusOutput::SendCommitted(..)
+                | ConsensusOutput::Charged(..)
+                | ConsensusOutput::Refused(..) => {}
             }
         }
     }

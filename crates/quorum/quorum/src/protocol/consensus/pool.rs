@@ -48,8 +48,8 @@ pub(crate) struct EntryPool {
     /// The check of this height.
     check: EntryCheck,
     waiting: VecDeque<PooledEntry>,
-    /// The digests of the waiting entries.
-    digests: BTreeSet<Sha256Digest>,
+    /// The waiting entries by their digests.
+    digests: BTreeMap<Sha256Digest, Bytes>,
     /// The number of waiting entries and bytes of each server.
     usage: BTreeMap<ValidatorAddress, (usize, usize)>,
     /// The recently committed entries, and when they were committed.
@@ -62,7 +62,7 @@ impl EntryPool {
         Self {
             check,
             waiting: VecDeque::new(),
-            digests: BTreeSet::new(),
+            digests: BTreeMap::new(),
             usage: BTreeMap::new(),
             committed: VecDeque::new(),
             remembered: BTreeSet::new(),
@@ -105,7 +105,7 @@ impl EntryPool {
     ) -> Result<(), EntryPoolRefusal> {
         let digest = Sha256Digest::of(&[&entry]);
         self.forget(now);
-        if self.digests.contains(&digest) || self.remembered.contains(&digest) {
+        if self.digests.contains_key(&digest) || self.remembered.contains(&digest) {
             return Ok(());
         }
         let slot = self.slot(&entry)?;
@@ -153,7 +153,7 @@ impl EntryPool {
         }
         *number += 1;
         *bytes += new.entry.len();
-        self.digests.insert(new.digest);
+        self.digests.insert(new.digest, new.entry.clone());
         self.waiting.push_back(new);
         Ok(())
     }
@@ -164,7 +164,7 @@ impl EntryPool {
         let (mut slots, mut checked) = (BTreeSet::new(), 0);
         for entry in value.entries() {
             let digest = Sha256Digest::of(&[&entry]);
-            let known = self.digests.contains(&digest);
+            let known = self.digests.contains_key(&digest);
             let known = known.then(|| self.waiting.iter().find(|it| it.digest == digest));
             let slot = known.flatten().map_or_else(
                 || {
@@ -182,9 +182,7 @@ impl EntryPool {
 
     /// The waiting entry with this digest.
     pub(crate) fn find(&self, digest: &Sha256Digest) -> Option<Bytes> {
-        let is_known = self.digests.contains(digest);
-        let known = is_known.then(|| self.waiting.iter().find(|it| it.digest == *digest));
-        known.flatten().map(|it| it.entry.clone())
+        self.digests.get(digest).cloned()
     }
 
     /// Whether no entry may be committed.
@@ -269,7 +267,7 @@ impl EntryPool {
         self.usage.clear();
         self.digests.clear();
         for waiting in &self.waiting {
-            self.digests.insert(waiting.digest);
+            self.digests.insert(waiting.digest, waiting.entry.clone());
             let (number, bytes) = self.usage.entry(waiting.source).or_default();
             *number += 1;
             *bytes += waiting.entry.len();

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use arc_malachitebft_core_types::Round;
+use bytes::Bytes;
 
 use super::super::codec::ConsensusMessage;
 use super::super::compact::CompactProposal;
@@ -29,7 +30,11 @@ impl ConsensusEngine {
             return Ok(());
         }
         let current = self.state.height();
-        if self.is_running(proposal.height) || proposal.height == current.next() {
+        let is_current = self.is_running(proposal.height);
+        if is_current && !self.proposes(&proposal) {
+            return Ok(());
+        }
+        if is_current || proposal.height == current.next() {
             let asks_at = now + ENTRY_DELAY + self.transfer_time() / 2;
             self.unresolved.add(proposal, asks_at);
             return self.resolve_proposals(now);
@@ -40,6 +45,12 @@ impl ConsensusEngine {
         Ok(())
     }
 
+    /// Whether the author of a proposal of this height proposes in its round. Otherwise nothing is
+    /// done for it: its signature cannot be checked yet.
+    pub(super) fn proposes(&self, proposal: &CompactProposal) -> bool {
+        *self.state.get_proposer(proposal.height, proposal.round) == proposal.proposer
+    }
+
     /// Handles the proposals of this height whose entries are all there by now.
     pub(super) fn resolve_proposals(&mut self, now: Duration) -> ConsensusEngineResult {
         if self.phase != HeightPhase::Running || self.unresolved.is_empty() {
@@ -48,16 +59,16 @@ impl ConsensusEngine {
         let find = |digest: &Sha256Digest| self.pool.find(digest);
         for (proposal, entries) in self.unresolved.take_resolved(self.state.height(), find) {
             let server = proposal.proposer;
-            let refusal = match proposal.with_entries(&entries) {
-                Some(message) => {
-                    self.consensus(server, message, now)?;
-                    // The message at hand may be of another server.
-                    std::mem::take(&mut self.is_forged).then_some("a wrong signature")
-                }
-                None => Some("a proposal of another value than it says"),
-            };
-            let refused = refusal.map(|why| ConsensusOutput::Refused(server, why));
-            self.outputs.extend(refused);
+            let len = entries.iter().map(Bytes::len).sum();
+            self.outputs.push(ConsensusOutput::Charged(server, len));
+            if let Some(message) = proposal.with_entries(&entries) {
+                self.consensus(server, message, now)?;
+            } else {
+                let what = "a proposal of another value than it says";
+                self.outputs.push(ConsensusOutput::Refused(server, what));
+            }
+            // The message at hand may be of another server.
+            self.report_forged(server);
         }
         Ok(())
     }
@@ -67,21 +78,26 @@ impl ConsensusEngine {
         if self.phase != HeightPhase::Running {
             return;
         }
-        for proposal in self.unresolved.take_due(self.state.height(), now) {
-            let CompactProposal { height, round, proposer, mut entries, .. } = proposal;
-            entries.retain(|digest| self.pool.find(digest).is_none());
-            let question = ConsensusMessage::AskEntries(height, round, entries);
+        let find = |digest: &Sha256Digest| self.pool.find(digest);
+        for (proposal, missing) in self.unresolved.take_due(self.state.height(), now, find) {
+            let CompactProposal { height, round, proposer, .. } = proposal;
+            let question = ConsensusMessage::AskEntries(height, round, missing);
             self.outputs.push(ConsensusOutput::Send(proposer, question));
         }
     }
 
-    /// Sends a server entries of this server's proposal in a round, once.
+    /// Sends a server entries of this server's proposal in a round, once, or what was committed
+    /// meanwhile.
     pub(super) fn answer_entries(
         &mut self,
         from: ValidatorAddress,
         (height, round): (Height, Round),
         digests: &[Sha256Digest],
     ) {
+        if height < self.height() {
+            self.outputs.push(ConsensusOutput::SendCommitted(from, height));
+            return;
+        }
         if !self.is_running(height) {
             return;
         }

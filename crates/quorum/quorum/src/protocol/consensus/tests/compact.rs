@@ -2,10 +2,14 @@
 
 use std::time::Duration;
 
+use arc_malachitebft_core_types::Round;
 use bytes::Bytes;
 
 use super::super::codec::ConsensusMessage;
+use super::super::context::{LogValue, ValidatorAddress};
 use super::world::{World, ms, set_of};
+use crate::protocol::log_types::Height;
+use crate::protocol::wire::Sha256Digest;
 
 const SERVERS: usize = 16;
 const LEN: usize = 80_000;
@@ -41,29 +45,49 @@ fn entries_are_not_sent_again_in_proposals() {
     assert!((least..least + least / 4).contains(&world.sent_bytes), "{}", world.sent_bytes);
 }
 
-/// A faulty author sends its entry to the proposer only. The others get it from there.
+/// A faulty author withholds its entry from some servers. They get it from the proposer, or the
+/// committed value if it has left the height.
 #[test]
 fn the_proposer_is_asked_for_entries_that_an_author_has_withheld() {
-    let mut world = world(2);
-    // Server 0 becomes the leader.
-    world.submit(0, Bytes::from_static(b"first"));
-    world.run_until(ms(900));
-    assert_eq!(world.log(0).len(), 1);
-    let leader = world.log(0)[0].value.leader();
-    let leader = (0..SERVERS).find(|index| world.address(*index) == leader).expect("a server");
-    let author = (leader + 1) % SERVERS;
-    world.corrupt(author);
-    world.inject(author, leader, ConsensusMessage::Entry(entry(author, 0)).to_bytes());
-    let started = world.now();
-    while world.log(leader).len() < 2 {
-        assert!(world.now() < started + Duration::from_secs(10), "not committed");
-        world.step(world.now() + ms(100));
+    for withheld_from_all in [true, false] {
+        let mut world = world(2);
+        world.submit(0, Bytes::from_static(b"first"));
+        world.run_until(ms(900));
+        assert_eq!(world.log(0).len(), 1);
+        let leader = world.log(0)[0].value.leader();
+        let leader = (0..SERVERS).find(|index| world.address(*index) == leader).expect("a server");
+        let author = (leader + 1) % SERVERS;
+        let honest: Vec<_> = (0..SERVERS).filter(|index| *index != author).collect();
+        world.corrupt(author);
+        let message = ConsensusMessage::Entry(entry(author, 0)).to_bytes();
+        // With the leader, 11 of 16 have it: 2f+1, who go on at once.
+        let others = honest.iter().filter(|index| **index != leader).copied();
+        let more = if withheld_from_all { 0 } else { 10 };
+        for to in others.take(more).chain([leader]) {
+            world.inject(author, to, message.clone());
+        }
+        let started = world.now();
+        while honest.iter().any(|index| world.log(*index).len() < 2) {
+            assert!(world.now() < started + ms(700), "not committed in time");
+            world.step(world.now() + ms(20));
+        }
+        world.check();
+        assert_eq!(world.rounds[&2], 0);
     }
-    world.run_until(world.now() + ms(100));
-    world.check();
-    assert_eq!(world.rounds[&2], 0);
-    let honest = (0..SERVERS).filter(|index| *index != author);
-    assert!(honest.into_iter().all(|index| world.log(index).len() == 2));
+}
+
+/// A proposal that names an entry again and again, or too many large ones, costs no memory.
+#[test]
+fn a_value_is_not_longer_than_the_largest_one() {
+    let large = Bytes::from(vec![0; crate::protocol::log_types::MAX_ENTRY_LEN]);
+    let leader = ValidatorAddress([1; 32]);
+    assert_eq!(LogValue::new(leader, &vec![large; 256]), None);
+    let round = Round::new(0);
+    let ask = |digests| ConsensusMessage::AskEntries(Height(1), round, digests).to_bytes().into();
+    let [one, two] = [1, 2].map(|byte| Sha256Digest([byte; 32]));
+    assert!(ConsensusMessage::parse(&ask(vec![one, two])).is_ok());
+    assert!(ConsensusMessage::parse(&ask(vec![one, two, one])).is_err());
+    assert!(ConsensusMessage::parse(&ask(vec![])).is_err());
 }
 
 /// Messages are lost, doubled and late, and servers crash. Whoever lacks entries asks for them, or

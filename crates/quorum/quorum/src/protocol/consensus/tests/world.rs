@@ -385,7 +385,10 @@ impl World {
                     );
                 }
             }
-            ConsensusOutput::Refused(..) => {}
+            ConsensusOutput::Charged(..) => {}
+            ConsensusOutput::Refused(server, why) => {
+                assert!(self.liars.contains(&server), "a wrong accusation: {why}");
+            }
             ConsensusOutput::Checked { server, are_admitted, .. } => {
                 assert!(are_admitted || self.liars.contains(&server), "a wrong accusation");
                 self.refused += u64::from(!are_admitted);
