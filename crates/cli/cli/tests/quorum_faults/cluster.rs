@@ -1,6 +1,6 @@
 //! Servers on the hosts of a network, each with a directory of its own.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::env;
 use std::fs::{self, File};
 use std::io::Read;
@@ -64,8 +64,8 @@ pub(crate) struct Cluster {
     public: Option<AnyPublicKey>,
     /// How often each server was started.
     starts: BTreeMap<usize, usize>,
-    /// The server that is stopped.
-    paused: Option<usize>,
+    /// The servers that are stopped.
+    paused: BTreeSet<usize>,
     /// What is added to the environment of a server.
     pub(crate) environment: BTreeMap<usize, Vec<(String, PathBuf)>>,
     /// The group that has the key, and its epoch.
@@ -125,7 +125,7 @@ impl Cluster {
             place,
             public: None,
             starts: BTreeMap::new(),
-            paused: None,
+            paused: BTreeSet::new(),
             environment: BTreeMap::new(),
             group: FIRST.into(),
             epoch: 1,
@@ -220,14 +220,14 @@ impl Cluster {
     /// Stops a server, which may fail until [`Self::settle`].
     pub(crate) fn pause(&mut self, server: usize) {
         self.signers.begin_fault(server);
-        self.paused = Some(server);
+        self.paused.insert(server);
         self.signal(server, Signal::STOP);
     }
 
     /// Lets it go on.
     pub(crate) fn resume(&mut self, server: usize) {
         self.signal(server, Signal::CONT);
-        self.paused = None;
+        self.paused.remove(&server);
     }
 
     /// Sends a signal to a server.
@@ -250,7 +250,7 @@ impl Cluster {
 
     /// What a server tells of itself.
     pub(crate) fn status(&self, server: usize) -> Option<QuorumNodeStatus> {
-        if self.paused == Some(server) {
+        if self.paused.contains(&server) {
             return None;
         }
         let mut stream =
@@ -270,7 +270,7 @@ impl Cluster {
     }
 
     /// Registers the message at a server. Returns whether it was not registered.
-    fn register(&self, server: usize) -> bool {
+    pub(crate) fn register(&self, server: usize) -> bool {
         let client = self.client(server);
         let registering = client.register(REGISTERED.as_bytes().into());
         self.runtime.block_on(registering).unwrap().new
@@ -318,7 +318,8 @@ impl Cluster {
         let Some(status) = self.status(server) else { return false };
         let is_member = self.group.contains(&server);
         let has_shares = status.health.epoch == Some(self.epoch) && status.health.ok;
-        let is_through = !is_member || status.header_signed && has_shares;
+        let has_vote = status.index.is_some_and(|own| !status.without_vote.contains(&own));
+        let is_through = !is_member || status.header_signed && has_shares && has_vote;
         // A server that was never in a group waits to be invited.
         let is_out = is_member || !status.has_shares && status.index.is_none();
         let wanted: Vec<String> =
@@ -327,7 +328,7 @@ impl Cluster {
     }
 
     /// The names of the keys in a server's store.
-    fn keys(&self, server: usize) -> Vec<String> {
+    pub(crate) fn keys(&self, server: usize) -> Vec<String> {
         let files = fs::read_dir(self.directory(server).join("store")).into_iter().flatten();
         let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
         let is_key = |name: &String| name.starts_with("epoch-") || name.starts_with("run-");
@@ -364,7 +365,7 @@ impl Cluster {
     }
 
     /// Runs `sunder quorum` in the directory of all servers.
-    fn run(&self, arguments: &[&str]) -> Output {
+    pub(crate) fn run(&self, arguments: &[&str]) -> Output {
         let mut command = Command::new(env!("CARGO_BIN_EXE_sunder"));
         command.arg("quorum").args(arguments).current_dir(self.place.path()).output().unwrap()
     }

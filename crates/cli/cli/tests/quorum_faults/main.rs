@@ -1,9 +1,9 @@
 //! `sunder quorum node` on emulated hosts while servers are killed, stopped and cut off, disks are
-//! full and clocks jump, with signatures all the time. Without user namespaces and `/dev/net/tun`,
-//! prints that the tests were skipped.
+//! full, stores are lost or old, and clocks jump, with signatures all the time. Without user
+//! namespaces and `/dev/net/tun`, prints that the tests were skipped.
 //!
 //! `make test` runs a few faults of each kind. All of them, with a table:
-//! `cargo test --package sunder-cli --test quorum_faults -- --ignored --nocapture`;
+//! `cargo test --package sunder-cli --test quorum_faults -- --include-ignored --nocapture`;
 //! `SUNDER_QUORUM_ROUNDS=N` runs the kills N times. `SUNDER_QUORUM_KEY=rsa-2048-polynomial`, or
 //! `ed25519`, runs all with a key that is shared by a polynomial.
 
@@ -20,6 +20,7 @@ mod partitions;
 mod pauses;
 mod refreshes;
 mod signers;
+mod stores;
 
 use std::process::ExitCode;
 
@@ -44,6 +45,9 @@ fn main() -> ExitCode {
         kills::servers_killed_in_a_refresh_lose_nothing,
         kills::servers_with_a_polynomial_key_killed_in_a_refresh_lose_nothing,
         kills::servers_with_an_ed25519_key_killed_in_a_refresh_lose_nothing,
+        stores::lost_restored_and_old_stores_leave_the_key_whole,
+        stores::lost_restored_and_old_stores_leave_a_polynomial_key_whole,
+        stores::lost_restored_and_old_stores_leave_an_ed25519_key_whole,
         partitions::halves_of_a_group_sign_and_the_refresh_ends_when_they_meet,
         pauses::a_server_that_was_stopped_goes_on,
         disks::a_full_disk_loses_nothing,
