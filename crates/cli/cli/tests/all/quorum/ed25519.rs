@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use keys::{AnyPublicKey, Ed25519PublicKey, IdentitySecretKey};
 use tempfile::TempDir;
 
-use super::group::{Server, error_of, nodes, wait_until};
-use super::pkcs11::module;
+use super::group::{Group, Server, error_of, nodes, wait_until};
+use super::pkcs11::{has, module};
 use crate::common::sunder;
 
 const HEALTH: &str = r#"{"ok":true,"problem":"","problem_s":null,"epoch":1,"height":1,
@@ -99,15 +99,6 @@ fn succeeds(place: &Path, script: &str) -> String {
     let [printed, errors] = [output.stdout, output.stderr].map(|it| String::from_utf8(it).unwrap());
     assert!(output.status.success(), "{script}: {printed}{errors}");
     printed
-}
-
-/// Whether a program is there. Otherwise says that it is missing.
-fn has(program: &str) -> bool {
-    let found = Command::new(program).arg("--help").output().is_ok();
-    if !found {
-        eprintln!("SKIPPED: {program} is not installed");
-    }
-    found
 }
 
 /// The command by which `openssl` verifies `FILE.sig`.
@@ -272,8 +263,7 @@ fn pkcs11_tool_signs_with_an_ed25519_key_of_a_quorum() {
 /// Servers on loopback, numbered from 1, set up by the commands of the guide. The first four begin
 /// from a bundle.
 pub(super) struct BundledGroup {
-    pub(super) place: TempDir,
-    addresses: Vec<String>,
+    pub(super) files: Group,
     /// The line of each server that is set up.
     pub(super) lines: Vec<String>,
     /// The SHA-256 of the list of the first four, if they generate the key, or of the public key.
@@ -287,8 +277,8 @@ impl BundledGroup {
         // All at once, so that they differ.
         let free: Vec<_> = (0..8).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
         let addresses = free.iter().map(|it| it.local_addr().unwrap().to_string());
-        let addresses = addresses.collect();
-        let mut group = Self { place, addresses, lines: vec![], digest: String::new() };
+        let files = Group { place, addresses: addresses.collect() };
+        let mut group = Self { files, lines: vec![], digest: String::new() };
         (1..=4).for_each(|number| group.set_up(number, ""));
         let founders = group.lines.join(" ");
         let init = format!("sunder quorum init --key {key} --bundle group.bundle");
@@ -300,7 +290,7 @@ impl BundledGroup {
 
     /// Writes the configuration of a server.
     pub(super) fn set_up(&mut self, number: usize, more: &str) {
-        let address = &self.addresses[number - 1];
+        let address = &self.files.addresses[number - 1];
         let line = self.succeeds(&format!(
             "sunder init quorum --listen {address} --out {number}.toml --store store-{number} \
                 --socket {number}.api {more}"
@@ -308,12 +298,16 @@ impl BundledGroup {
         self.lines.push(line.trim().to_owned());
     }
 
+    pub(super) fn place(&self) -> &Path {
+        self.files.place.path()
+    }
+
     pub(super) fn path(&self, name: &str) -> PathBuf {
-        self.place.path().join(name)
+        self.files.path(name)
     }
 
     pub(super) fn succeeds(&self, script: &str) -> String {
-        succeeds(self.place.path(), script)
+        succeeds(self.place(), script)
     }
 
     /// Starts a server. Its log is in a file.
@@ -322,8 +316,8 @@ impl BundledGroup {
         let child = Command::new(env!("CARGO_BIN_EXE_sunder"))
             .args(["quorum", "node", "--config", &format!("{number}.toml")])
             .args(bundle)
-            .current_dir(self.place.path())
-            .env("RUNTIME_DIRECTORY", self.place.path())
+            .current_dir(self.place())
+            .env("RUNTIME_DIRECTORY", self.place())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log)
@@ -341,7 +335,7 @@ impl BundledGroup {
         let arguments: Vec<&str> = ["quorum"].into_iter().chain(arguments.split(' ')).collect();
         let deadline = Instant::now() + Duration::from_secs(50);
         loop {
-            let output = sunder(self.place.path(), &arguments);
+            let output = sunder(self.place(), &arguments);
             if output.status.success() {
                 return String::from_utf8(output.stdout).unwrap();
             }
@@ -360,7 +354,7 @@ fn servers_generate_an_ed25519_key_sign_with_it_and_move_it() {
     let mut servers = vec![group.start(1, &of_ceremony)];
     wait_until("the server answers", || UnixStream::connect(group.path("1.api")).is_ok());
     let pubkey = ["quorum", "pubkey", "--socket", "1.api"];
-    let message = error_of(group.place.path(), &pubkey, 1);
+    let message = error_of(group.place(), &pubkey, 1);
     assert!(message.contains("still generating its key"), "{message}");
     servers.extend((2..=4).map(|number| group.start(number, &of_ceremony)));
     let pem = group.retry("pubkey --socket 1.api");
@@ -377,8 +371,9 @@ fn servers_generate_an_ed25519_key_sign_with_it_and_move_it() {
     let printed = group.succeeds(&verify("release.txt"));
     assert!(printed.contains("Signature Verified Successfully"), "{printed}");
     openssh_signs(&group);
+    programs_accept_what_is_registered(&group);
     // The exit code depends on where the test runs.
-    let doctor = sunder(group.place.path(), &["doctor", "--config", "1.toml"]);
+    let doctor = sunder(group.place(), &["doctor", "--config", "1.toml"]);
     let doctor = String::from_utf8(doctor.stdout).unwrap();
     for expected in [&*format!("their list has the SHA-256 {}", group.digest), "it runs in epoch 1"]
     {
@@ -388,7 +383,7 @@ fn servers_generate_an_ed25519_key_sign_with_it_and_move_it() {
     // Others join. A server that is not one of those that generate the key needs the key.
     let of_founders = ["init", "quorum", "--out", "9.toml", "--listen", "127.0.0.1:1"];
     let joins = [&of_founders[..], &["--joins", "group.bundle"]].concat();
-    let message = error_of(group.place.path(), &joins, 2);
+    let message = error_of(group.place(), &joins, 2);
     assert!(message.contains("sunder quorum bundle"), "{message}");
     group.succeeds("sunder quorum bundle --socket 1.api joining.bundle");
     (5..=8).for_each(|number| group.set_up(number, "--joins joining.bundle"));
@@ -415,8 +410,36 @@ fn servers_generate_an_ed25519_key_sign_with_it_and_move_it() {
     );
     assert_eq!(printed.matches("epoch 2 since").count(), 2, "{printed}");
     let epochs = ["quorum", "verify-epochs", "--pubkey", "other.pem", "headers"];
-    error_of(group.place.path(), &epochs, 3);
+    error_of(group.place(), &epochs, 3);
     drop(servers);
+}
+
+/// What two servers have registered in a format, and through the PKCS #11 module.
+fn programs_accept_what_is_registered(group: &BundledGroup) {
+    let printed = group.succeeds(
+        "prepare='sunder quorum prepare' names='--pubkey public.pem --subject CN=Office'
+        $prepare x509-csr $names --out request.tbs
+        $prepare x509-cert $names --authority --days 365 --out ca.tbs
+        for format in x509-csr:request.tbs x509-cert:ca.tbs; do
+            for socket in 1.api 2.api; do
+                sunder quorum register --socket $socket --format ${format%:*} ${format#*:}
+            done
+            sunder quorum sign --socket 1.api --format ${format%:*} ${format#*:}
+        done
+        openssl req -in request.csr -noout -verify 2>&1
+        openssl verify -x509_strict -CAfile ca.crt ca.crt",
+    );
+    assert!(printed.contains("verify OK") && printed.contains("ca.crt: OK"), "{printed}");
+    if has("pkcs11-tool") {
+        let printed = group.succeeds(&format!(
+            "rm release.txt.sig
+            export SUNDER_PKCS11_SOCKET=1.api
+            pkcs11-tool --module $MODULE --sign -m EDDSA -i release.txt -o release.txt.sig
+            {}",
+            verify("release.txt")
+        ));
+        assert!(printed.contains("Signature Verified Successfully"), "{printed}");
+    }
 }
 
 /// The ssh agent signs what is registered, and `ssh-keygen` verifies it.
@@ -433,7 +456,7 @@ pub(super) fn openssh_signs(group: &BundledGroup) {
     );
     let agent = Command::new(env!("CARGO_BIN_EXE_sunder"))
         .args(["quorum", "ssh-agent", "--socket", "1.api", "--listen", "agent"])
-        .current_dir(group.place.path())
+        .current_dir(group.place())
         .stdout(Stdio::null())
         .spawn()
         .unwrap();
@@ -461,7 +484,7 @@ fn doctor_names_cometbft_with_an_ed25519_key() {
     for known in ["bundle = \"group.bundle\"", "public_key = \"key.pem\""] {
         for (setting, is_wrong) in [("cometbft = \"c\"\n", true), ("", false)] {
             fs::write(group.path("x.toml"), format!("{known}\n{setting}{config}")).unwrap();
-            let output = sunder(group.place.path(), &["doctor", "--config", "x.toml", "--json"]);
+            let output = sunder(group.place(), &["doctor", "--config", "x.toml", "--json"]);
             let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
             let findings = report["findings"].as_array().unwrap();
             let found = findings.iter().find(|it| it["subject"] == "cometbft");

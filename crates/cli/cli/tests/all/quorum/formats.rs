@@ -80,7 +80,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 /// Whether programs are there. Otherwise says which one is missing.
-fn has(programs: &[&str]) -> bool {
+pub(super) fn has(programs: &[&str]) -> bool {
     let is_missing = |program: &&&str| {
         !Command::new(program).arg("--version").output().is_ok_and(|it| it.status.success())
     };
@@ -94,8 +94,13 @@ fn has(programs: &[&str]) -> bool {
 #[test]
 fn openssl_accepts_certificates_requests_cms_and_tokens() {
     let (group, _servers) = group("");
-    let place = group.place.path();
+    openssl_accepts_formats(&group);
+    check_several_files_and_servers(&group);
+}
 
+/// The first and the third server sign. Their RSA key may be shared in any way.
+pub(super) fn openssl_accepts_formats(group: &Group) {
+    let place = group.place.path();
     group.prepare("x509-csr", &["--subject", "CN=Office,O=Example", "--out", "request.tbs"]);
     group.sign("x509-csr", "request.tbs", &[]);
     let printed = group.accepts("openssl req -in request.csr -noout -verify -subject");
@@ -132,7 +137,7 @@ fn openssl_accepts_certificates_requests_cms_and_tokens() {
     group.accepts(&format!("{verify} firmware.p7s -content firmware"));
     group.refuses(&format!("{verify} firmware.p7s -content signer.crt"));
 
-    check_tokens_and_keys(&group);
+    check_tokens_and_keys(group);
 
     // Bytes of one format are not registered as another's, and not as a plain file.
     let register = ["quorum", "register", "--socket", "1.api"];
@@ -140,7 +145,6 @@ fn openssl_accepts_certificates_requests_cms_and_tokens() {
     assert!(message.contains("signed with --format x509-cert"), "{message}");
     let message = error_of(place, &[&register[..], &["--format", "cms", "www.tbs"]].concat(), 2);
     assert!(message.contains("signed with --format x509-cert"), "{message}");
-    check_several_files_and_servers(&group);
 }
 
 fn check_tokens_and_keys(group: &Group) {
@@ -239,12 +243,7 @@ fn gpg_and_apt_accept_documents_and_an_archive() {
         return;
     }
     let (group, _servers) = group("");
-    group.import_key();
-    fs::write(group.path("notes"), [b'a', 0, 0xff, b'\n']).unwrap();
-    group.prepare("openpgp", &["notes"]);
-    group.sign("openpgp", "notes.tbs", &[]);
-    group.accepts("gpg --batch --no-autostart --verify notes.asc notes");
-    group.refuses("gpg --batch --no-autostart --verify notes.asc office.asc");
+    gpg_accepts_documents(&group);
 
     let archive = group.path("archive");
     fs::create_dir(&archive).unwrap();
@@ -272,6 +271,16 @@ fn gpg_and_apt_accept_documents_and_an_archive() {
     fs::remove_file(archive.join("Release.gpg")).unwrap();
     fs::write(archive.join("InRelease"), signed.replace("Suite: stable", "Suite: sid")).unwrap();
     apt_update(&group, false);
+}
+
+/// The first and the third server sign. Their RSA key may be shared in any way.
+pub(super) fn gpg_accepts_documents(group: &Group) {
+    group.import_key();
+    fs::write(group.path("notes"), [b'a', 0, 0xff, b'\n']).unwrap();
+    group.prepare("openpgp", &["notes"]);
+    group.sign("openpgp", "notes.tbs", &[]);
+    group.accepts("gpg --batch --no-autostart --verify notes.asc notes");
+    group.refuses("gpg --batch --no-autostart --verify notes.asc office.asc");
 }
 
 /// Whether apt accepts the archive. It has a root of its own.

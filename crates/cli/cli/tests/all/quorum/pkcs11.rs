@@ -13,7 +13,7 @@ pub(super) fn module() -> PathBuf {
     std::env::current_exe().unwrap().with_file_name("libsunder_pkcs11.so")
 }
 
-fn has(tool: &str) -> bool {
+pub(super) fn has(tool: &str) -> bool {
     let is_there = Command::new(tool).arg("--help").output().is_ok();
     if !is_there {
         eprintln!("SKIPPED: {tool} is not installed");
@@ -35,25 +35,25 @@ fn shell(place: &Path, sockets: &str, script: &str) -> (bool, String) {
     (output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// A running group, of which two servers have registered `message`.
-fn group() -> (Group, Vec<Server>) {
-    let group = Group::new(4);
-    let servers = (1..=4).map(|number| group.start(number)).collect();
-    group.wait_until_healthy(1..=4);
-    fs::write(group.path("message"), "message\n").unwrap();
-    for socket in ["1.api", "2.api"] {
-        group.run(&["register", "--socket", socket, "message"]);
-    }
-    (group, servers)
-}
-
 #[test]
 fn pkcs11_tool_signs_with_a_quorum() {
     if !has("pkcs11-tool") {
         return;
     }
-    let (group, servers) = group();
+    let group = Group::new(4);
+    let _servers: Vec<Server> = (1..=4).map(|number| group.start(number)).collect();
+    group.wait_until_healthy(1..=4);
+    pkcs11_tool_signs(&group);
+    openssl_asks_for_digests(&group);
+}
+
+/// The first two servers sign. Their RSA key may be shared in any way.
+pub(super) fn pkcs11_tool_signs(group: &Group) {
     let place = group.place.path();
+    fs::write(group.path("message"), "message\n").unwrap();
+    for socket in ["1.api", "2.api"] {
+        group.run(&["register", "--socket", socket, "message"]);
+    }
     let (succeeds, printed) = shell(place, "1.api", "pkcs11-tool --module $MODULE -L -M -O");
     assert!(succeeds, "{printed}");
     for expected in [
@@ -94,9 +94,7 @@ fn pkcs11_tool_signs_with_a_quorum() {
         let (succeeds, printed) = shell(place, sockets, &format!("{sign} {change}"));
         assert!(!succeeds && printed.contains(expected), "{change}: {printed}");
     }
-    openssl_asks_for_digests(&group);
-    java_signs(&group);
-    drop(servers);
+    java_signs(group);
 }
 
 /// OpenSSL's engine, and so osslsigncode, hands digests to a module. The user learns why it fails.

@@ -4,7 +4,9 @@ use std::fs;
 use std::process::Command;
 
 use super::ed25519::{BundledGroup, openssh_signs};
+use super::formats::{self, gpg_accepts_documents, openssl_accepts_formats};
 use super::group::{error_of, health, nodes, wait_until};
+use super::pkcs11::{self, pkcs11_tool_signs};
 use crate::common::sunder;
 
 const OPENSSL: &str = "openssl dgst -sha256 -verify public.pem";
@@ -46,8 +48,7 @@ fn servers_with_a_polynomial_rsa_key_sign_with_it_and_move_it() {
     group.retry("sign --socket 2.api --encoding pss --out pss.sig release.txt");
     group.succeeds(&format!("{OPENSSL} {pss} -signature pss.sig release.txt"));
     openssh_signs(&group);
-    let jwk = group.succeeds("sunder quorum pubkey --socket 1.api --format jwk");
-    assert!(jwk.contains("RSA"), "{jwk}");
+    programs_sign(&group);
     is_marked_experimental(&group);
 
     group.succeeds("sunder quorum bundle --socket 1.api joining.bundle");
@@ -61,7 +62,7 @@ fn servers_with_a_polynomial_rsa_key_sign_with_it_and_move_it() {
     sign(&group, [5, 6], "moved.txt");
     assert_eq!(group.retry("pubkey --socket 5.api"), pem);
     let old = ["quorum", "sign", "--socket", "1.api", "--out", "-", "release.txt"];
-    let refused = error_of(group.place.path(), &old, 1);
+    let refused = error_of(group.place(), &old, 1);
     assert!(refused.contains("not in the group"), "{refused}");
 
     // A server is killed and started again, another one loses its store, and the key moves on to
@@ -85,15 +86,28 @@ fn servers_with_a_polynomial_rsa_key_sign_with_it_and_move_it() {
     drop(servers);
 }
 
+/// For others, the key is an RSA key like any other.
+fn programs_sign(group: &BundledGroup) {
+    fs::create_dir(group.path("made")).unwrap();
+    fs::copy(group.path("public.pem"), group.path("made/public.pem")).unwrap();
+    openssl_accepts_formats(&group.files);
+    if formats::has(&["gpg"]) {
+        gpg_accepts_documents(&group.files);
+    }
+    if pkcs11::has("pkcs11-tool") {
+        pkcs11_tool_signs(&group.files);
+    }
+}
+
 fn is_marked_experimental(group: &BundledGroup) {
     let output = Command::new(env!("CARGO_BIN_EXE_sunder"))
         .arg("status")
-        .env("RUNTIME_DIRECTORY", group.place.path())
+        .env("RUNTIME_DIRECTORY", group.place())
         .output()
         .unwrap();
     let status = String::from_utf8(output.stdout).unwrap();
     assert!(status.contains("EXPERIMENTAL"), "{status}");
-    let doctor = sunder(group.place.path(), &["doctor", "--config", "1.toml"]);
+    let doctor = sunder(group.place(), &["doctor", "--config", "1.toml"]);
     let doctor = String::from_utf8(doctor.stdout).unwrap();
     assert!(doctor.contains("which is experimental"), "{doctor}");
     // CometBFT is refused before anything happens.
@@ -101,7 +115,7 @@ fn is_marked_experimental(group: &BundledGroup) {
     fs::write(group.path("c.toml"), format!("cometbft = \"c\"\n{config}")).unwrap();
     let arguments = ["quorum", "cometbft-config", "--config", "c.toml", "--bundle", "group.bundle"];
     let arguments = [&arguments[..], &["--listen", "127.0.0.1:1"]].concat();
-    let refused = error_of(group.place.path(), &arguments, 1);
+    let refused = error_of(group.place(), &arguments, 1);
     assert!(refused.contains("combinatorial shares"), "{refused}");
 }
 
