@@ -84,17 +84,24 @@ impl Group {
         };
         fs::write(group.path("old.toml"), list(&servers[..4])).unwrap();
         fs::write(group.path("new.toml"), list(&servers[4..])).unwrap();
-        group.run(&["init", "--nodes", "old.toml", "--out", "made", "--key", key]);
+        // The servers generate an Ed25519 key, and others get the bundle with it later.
+        let is_generated = key == "ed25519";
+        let made: &[&str] =
+            if is_generated { &["--bundle", "group.bundle"] } else { &["--out", "made"] };
+        group.run(&[&["init", "--nodes", "old.toml", "--key", key], made].concat());
         fs::write(group.path("master.key"), "0f".repeat(32)).unwrap();
         fs::set_permissions(group.path("master.key"), fs::Permissions::from_mode(0o600)).unwrap();
         for number in 1..=count {
-            let share = match number {
-                1..=4 => format!("share = \"made/server-{number}.share\"\n"),
-                _ => String::new(),
+            let public = "public_key = \"made/public.pem\"\n";
+            let of_key: String = match number {
+                1..=4 if is_generated => "bundle = \"group.bundle\"\n".into(),
+                1..=4 => format!("{public}share = \"made/server-{number}.share\"\n"),
+                _ if is_generated => "bundle = \"joining.bundle\"\n".into(),
+                _ => public.into(),
             };
             let peers = list(&servers[..4]).replace("[[server]]", "[[peer]]");
             let config = format!(
-                "identity = \"{number}.key\"\npublic_key = \"made/public.pem\"\n{share}\
+                "identity = \"{number}.key\"\n{of_key}\
                  store = \"store-{number}\"\nmaster_key = \"master.key\"\n\
                  listen = [\"{}\"]\nsocket = \"{number}.api\"\n{peers}",
                 group.addresses[number - 1]
@@ -102,6 +109,11 @@ impl Group {
             fs::write(group.path(&format!("{number}.toml")), config).unwrap();
         }
         group
+    }
+
+    /// Writes the bundle with the key that healthy servers have generated, for others.
+    pub(super) fn take_generated_key(&self) {
+        self.run(&["bundle", "--socket", "1.api", "joining.bundle"]);
     }
 
     pub(super) fn path(&self, name: &str) -> PathBuf {
