@@ -263,6 +263,7 @@ fn pkcs11_tool_signs_with_an_ed25519_key_of_a_quorum() {
 /// Servers on loopback, numbered from 1, set up by the commands of the guide. The first four begin
 /// from a bundle.
 pub(super) struct BundledGroup {
+    /// Their files and addresses.
     pub(super) files: Group,
     /// The line of each server that is set up.
     pub(super) lines: Vec<String>,
@@ -298,6 +299,7 @@ impl BundledGroup {
         self.lines.push(line.trim().to_owned());
     }
 
+    /// The directory of all files.
     pub(super) fn place(&self) -> &Path {
         self.files.place.path()
     }
