@@ -10,7 +10,7 @@ use arbitrary::Arbitrary;
 use blocks::Block;
 use changes::Changes;
 use libfuzzer_sys::fuzz_target;
-use ot::base::{naor_pinkas, ristretto, two_lock};
+use ot::base::{ModulusLen, naor_pinkas, naor_pinkas_modp, ristretto, two_lock};
 use ot::extension::{
     OtExtension, OtExtensionKind, OtExtensionSecurity, OtReceiverSetUp, OtSenderSetUp,
 };
@@ -32,12 +32,17 @@ struct Input {
 const SEEDS: [Block; 2] = [Block::from_bytes([1; 16]), Block::from_bytes([2; 16])];
 const COUNT: usize = 3;
 
+/// The shorter modulus and shorter exponents: more inputs in the same time.
+const LEN: ModulusLen = ModulusLen::Bits1024;
+const GROUP: naor_pinkas_modp::ModpGroup = naor_pinkas_modp::ModpGroup::Modp1024Short;
+
 static KEY: LazyLock<two_lock::TwoLockSecretKey> =
-    LazyLock::new(|| two_lock::TwoLockSecretKey::generate(SEEDS[0]));
+    LazyLock::new(|| two_lock::TwoLockSecretKey::generate(LEN, SEEDS[0]));
 
 fuzz_target!(|input: Input| {
     of_points(&input);
     of_numbers(&input);
+    modulo_a_prime(&input);
     extension(&input);
 });
 
@@ -74,14 +79,24 @@ fn of_numbers(input: &Input) {
     let choices = input.choices[0];
     let (sender, first) = two_lock::TwoLockSender::new(&KEY, SEEDS[0], COUNT);
     let sent = input.from_sender.of(&first);
-    let Ok((receiver, second)) = two_lock::TwoLockReceiver::new(SEEDS[1], &[choices], COUNT, &sent)
-    else {
-        return;
-    };
+    let receiver = two_lock::TwoLockReceiver::new(LEN, SEEDS[1], &[choices], COUNT, &sent);
+    let Ok((receiver, second)) = receiver else { return };
     let locked = input.from_receiver.of(&second);
     let Ok((keys, third)) = sender.receive(&locked) else { return };
     if let Ok(chosen) = receiver.receive(&input.answer.of(&third)) {
         check(&keys, &chosen, choices, sent == first && locked == second);
+    }
+}
+
+fn modulo_a_prime(input: &Input) {
+    let choices = input.choices[0];
+    let (sender, first) = naor_pinkas_modp::NaorPinkasModpSender::new(GROUP, SEEDS[0]);
+    let sent = input.from_sender.of(&first);
+    let received = naor_pinkas_modp::receive(GROUP, SEEDS[1], &[choices], COUNT, &sent);
+    let Ok((chosen, second)) = received else { return };
+    let answer = input.from_receiver.of(&second);
+    if let Ok(keys) = sender.receive(&answer, COUNT) {
+        check(&keys, &chosen, choices, sent == first && answer == second);
     }
 }
 

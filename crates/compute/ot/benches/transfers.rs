@@ -12,7 +12,7 @@ use std::time::Instant;
 use blocks::Block;
 use blocks::aes::AesKernel;
 use rustix::time::{ClockId, clock_gettime};
-use sunder_ot::base::{naor_pinkas, ristretto, two_lock};
+use sunder_ot::base::{ModulusLen, naor_pinkas, naor_pinkas_modp, ristretto, two_lock};
 use sunder_ot::extension::{
     BASE_TRANSFERS, OtExtension, OtExtensionKind, OtExtensionReceiver, OtExtensionSecurity,
     OtExtensionSender, OtReceiverSetUp, OtSenderSetUp,
@@ -68,19 +68,34 @@ fn base(repetitions: usize) {
         times.measure(1, || sender.receive(&message, BASE_TRANSFERS).expect("its message"));
     }
     println!("{:<22} {}", "Naor-Pinkas", times.ms());
-    let key = two_lock::TwoLockSecretKey::generate(Block::from(1));
-    let mut times = Times::new(repetitions);
-    for i in 0..repetitions.min(5) {
-        let seed = Block::from(i as u128);
-        let (sender, locked) = two_lock::TwoLockSender::new(&key, seed, BASE_TRANSFERS);
-        let (receiver, message) = times.measure(0, || {
-            two_lock::TwoLockReceiver::new(seed, &CHOICES, BASE_TRANSFERS, &locked)
-                .expect("its message")
-        });
-        let (_, answer) = times.measure(1, || sender.receive(&message).expect("its message"));
-        times.measure(2, || receiver.receive(&answer).expect("its message"));
+    for group in naor_pinkas_modp::ModpGroup::ALL {
+        let mut times = Times::new(repetitions);
+        for i in 0..repetitions.min(5) {
+            let seed = Block::from(i as u128);
+            let (sender, message) = naor_pinkas_modp::NaorPinkasModpSender::new(group, seed);
+            let (_, message) = times.measure(0, || {
+                naor_pinkas_modp::receive(group, seed, &CHOICES, BASE_TRANSFERS, &message)
+                    .expect("its message")
+            });
+            times.measure(1, || sender.receive(&message, BASE_TRANSFERS).expect("its message"));
+        }
+        println!("{:<22} {}", format!("N.-P. {group:?}"), times.ms());
     }
-    println!("{:<22} {}", "two-lock RSA", times.ms());
+    for len in [ModulusLen::Bits2048, ModulusLen::Bits1024] {
+        let key = two_lock::TwoLockSecretKey::generate(len, Block::from(1));
+        let mut times = Times::new(repetitions);
+        for i in 0..repetitions.min(5) {
+            let seed = Block::from(i as u128);
+            let (sender, locked) = two_lock::TwoLockSender::new(&key, seed, BASE_TRANSFERS);
+            let (receiver, message) = times.measure(0, || {
+                two_lock::TwoLockReceiver::new(len, seed, &CHOICES, BASE_TRANSFERS, &locked)
+                    .expect("its message")
+            });
+            let (_, answer) = times.measure(1, || sender.receive(&message).expect("its message"));
+            times.measure(2, || receiver.receive(&answer).expect("its message"));
+        }
+        println!("{:<22} {}", format!("two-lock RSA {}", len.bits()), times.ms());
+    }
 }
 
 /// Both ends at the same time, each on a thread of its own.

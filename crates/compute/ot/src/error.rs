@@ -33,14 +33,15 @@ pub enum Error {
     /// Bytes of the peer are not the encoding of a point of the group (RFC 9496, 4.3.1).
     #[error("element {0} of the peer's message is not a point")]
     Point(usize),
-    /// The peer's point is the identity, for which everybody knows the keys.
-    #[error("the peer's point is the identity")]
+    /// The peer's point or number is the identity, for which everybody knows the keys.
+    #[error("the peer's element is the identity")]
     Identity,
     /// The peer's modulus is not an odd number of the required size.
     #[error("the peer's modulus is not an odd number of {0} bits")]
     Modulus(u32),
-    /// Bytes of the peer are not a number below the modulus that has an inverse.
-    #[error("element {0} of the peer's message is not an invertible number modulo N")]
+    /// Bytes of the peer are not an element of the group: a number below N that has an inverse or,
+    /// modulo a prime, a number from 1 to half of the prime.
+    #[error("element {0} of the peer's message is not a number of the group")]
     Number(usize),
     /// The receiver did not use the same choices in all columns, or built its trees wrongly: it
     /// tries to learn the offset. The state cannot be used any more, because each attempt can

@@ -37,8 +37,9 @@
 //!
 //! All modules are pure: an end takes and returns bytes.
 //!
-//! - [`base`]: base transfers, by public-key cryptography: `ristretto`; to compare, `naor_pinkas`
-//!   and `two_lock`. `points`: what those over Ristretto255 share.
+//! - [`base`]: base transfers, by public-key cryptography: `ristretto`; to compare, `naor_pinkas`,
+//!   `naor_pinkas_modp` and `two_lock`. `points`: what those over Ristretto255 share; `modular`:
+//!   numbers modulo N or a prime; `key_derivation`.
 //! - [`extension`]: any number of transfers from 128 base transfers: `set_up`, `sender`,
 //!   `receiver`. `tree`: seeds; `matrix`: bits of the transfers; `check`: whether a receiver
 //!   deviates.

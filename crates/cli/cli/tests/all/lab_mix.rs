@@ -32,7 +32,10 @@ fn the_millionaires_problem_is_solved_with_each_kind_of_transfers() {
     let text = r#"
 about = "The Millionaires' problem"
 [sweep]
-transfers = ["NP-OT", "RSA-OT", "Ristretto", "Extended"]
+transfers = [
+    "NP-OT", "NP-OT-2048", "NP-OT-1024", "NP-OT-1024-160", "RSA-OT", "RSA-OT-1024", "Ristretto",
+    "Extended",
+]
 bits = [4, 12]
 [hosts.machine]
 [measure]
@@ -44,7 +47,7 @@ sent = { unit = "B" }
 received = { unit = "B" }
 "#;
     let Some(trials) = trials_of(text) else { return };
-    assert_eq!(trials.len(), 4 * 2);
+    assert_eq!(trials.len(), 8 * 2);
     for trial in &trials {
         let value = |name: &str| trial["values"][name].as_f64().unwrap();
         assert!((0.01..10_000.0).contains(&value("time")), "{trial}");
@@ -55,7 +58,10 @@ received = { unit = "B" }
         let received = value("received") - 1.0;
         let expected = match trial["point"]["transfers"].as_str().unwrap() {
             "NP-OT" => (64.0, 32.0 * bits),
+            "NP-OT-2048" => (2.0 * 256.0, 256.0 * bits),
+            "NP-OT-1024" | "NP-OT-1024-160" => (2.0 * 128.0, 128.0 * bits),
             "RSA-OT" => (256.0 + 3.0 * 256.0 * bits, 256.0 * bits),
+            "RSA-OT-1024" => (128.0 + 3.0 * 128.0 * bits, 128.0 * bits),
             "Ristretto" => (32.0, 16.0 + 32.0 * bits),
             _ => continue,
         };

@@ -16,9 +16,8 @@ use subtle::ConditionallySelectable as _;
 use zeroize::Zeroizing;
 
 use crate::Error;
-use crate::base::points::{
-    OtKeyDerivation, POINT_LEN, decode, decode_nonzero, encode, hash_to_point, scalar,
-};
+use crate::base::key_derivation::OtKeyDerivation;
+use crate::base::points::{POINT_LEN, decode, decode_nonzero, encode, hash_to_point, scalar};
 use crate::bits::{bit, bytes_of};
 use crate::error::{check_argument, check_len};
 
@@ -69,7 +68,7 @@ impl NaorPinkasSender {
             halves.extend([shared, *sum - shared]);
         }
         let derivation = OtKeyDerivation::new(KEY_DOMAIN, &[&self.message]);
-        let keys = Zeroizing::new(derivation.keys(&halves, message, 2));
+        let keys = Zeroizing::new(derivation.keys_of_halves(&halves, message, 2));
         Ok(keys.chunks_exact(2).map(|pair| [pair[0], pair[1]]).collect())
     }
 }
@@ -99,6 +98,6 @@ pub fn receive(
         halves.push(point * *Zeroizing::new(secret.div_by_2()));
     }
     let sent = encode(first.iter());
-    let keys = OtKeyDerivation::new(KEY_DOMAIN, &[message]).keys(&halves, &sent, 1);
+    let keys = OtKeyDerivation::new(KEY_DOMAIN, &[message]).keys_of_halves(&halves, &sent, 1);
     Ok((keys, sent))
 }

@@ -5,10 +5,11 @@ use blocks::prg::Prg;
 use curve25519_dalek::ristretto::{CompressedRistretto, RistrettoPoint};
 use curve25519_dalek::scalar::Scalar;
 use curve25519_dalek::traits::IsIdentity as _;
-use sha2::{Digest as _, Sha256, Sha512};
+use sha2::{Digest as _, Sha512};
 use zeroize::Zeroizing;
 
 use crate::Error;
+use crate::base::key_derivation::OtKeyDerivation;
 
 /// The length of an encoded point, in bytes.
 pub(crate) const POINT_LEN: usize = 32;
@@ -45,36 +46,19 @@ pub(crate) fn decode_nonzero(message: &[u8], at: usize) -> Result<RistrettoPoint
     if point.is_identity() { Err(Error::Identity) } else { Ok(point) }
 }
 
-/// Derives keys from shared points. A key also depends on the protocol, on everything that was sent
-/// before the receiver's points, on the number of the transfer, and on the receiver's point in it.
-pub(crate) struct OtKeyDerivation(Sha256);
-
 impl OtKeyDerivation {
-    pub(crate) fn new(domain: &[u8], sent: &[&[u8]]) -> Self {
-        let mut hash = Sha256::new();
-        hash.update(domain);
-        for sent in sent {
-            hash.update(sent);
-        }
-        Self(hash)
-    }
-
-    /// The keys of points given by their halves, for which encoding takes one inversion in all:
-    /// `count` for each transfer, in order. `sent` are the receiver's points.
-    pub(crate) fn keys(&self, halves: &[RistrettoPoint], sent: &[u8], count: usize) -> Vec<Block> {
+    /// The keys of shared points given by their halves, for which encoding takes one inversion in
+    /// all: `count` for each transfer, in order. `sent` are the receiver's points.
+    pub(crate) fn keys_of_halves(
+        &self,
+        halves: &[RistrettoPoint],
+        sent: &[u8],
+        count: usize,
+    ) -> Vec<Block> {
         let encoded = Zeroizing::new(RistrettoPoint::double_and_compress_batch(halves));
-        let of_transfers = encoded.chunks_exact(count).zip(sent.chunks_exact(POINT_LEN));
-        let mut keys = Vec::with_capacity(encoded.len());
-        for (number, (shared, sent)) in (0_u32..).zip(of_transfers) {
-            let mut hash = self.0.clone();
-            hash.update(number.to_be_bytes());
-            hash.update(sent);
-            keys.extend(shared.iter().map(|shared| {
-                let hash = hash.clone().chain_update(shared.as_bytes()).finalize();
-                Block::from_bytes(*hash.first_chunk::<16>().expect("a hash has 32 bytes"))
-            }));
-        }
-        keys
+        let shared: Vec<&[u8; POINT_LEN]> =
+            encoded.iter().map(CompressedRistretto::as_bytes).collect();
+        self.keys(&shared, sent, count)
     }
 }
 

@@ -26,9 +26,8 @@ use subtle::ConditionallySelectable as _;
 use zeroize::Zeroizing;
 
 use crate::Error;
-use crate::base::points::{
-    OtKeyDerivation, POINT_LEN, decode, decode_nonzero, hash_to_point, scalar,
-};
+use crate::base::key_derivation::OtKeyDerivation;
+use crate::base::points::{POINT_LEN, decode, decode_nonzero, hash_to_point, scalar};
 use crate::bits::{bit, bytes_of};
 use crate::error::{check_argument, check_len};
 
@@ -76,7 +75,7 @@ impl RistrettoOtSender {
             halves.extend([shared, shared - *difference]);
         }
         let derivation = OtKeyDerivation::new(KEY_DOMAIN, &[salt, &self.message]);
-        let keys = Zeroizing::new(derivation.keys(&halves, points, 2));
+        let keys = Zeroizing::new(derivation.keys_of_halves(&halves, points, 2));
         Ok(keys.chunks_exact(2).map(|pair| [pair[0], pair[1]]).collect())
     }
 }
@@ -146,6 +145,6 @@ impl RistrettoOtReceiver {
         let halves = Zeroizing::new(halves);
         let (salt, points) = self.message.split_at(SALT_LEN);
         let derivation = OtKeyDerivation::new(KEY_DOMAIN, &[salt, message]);
-        Ok(derivation.keys(&halves, points, 1))
+        Ok(derivation.keys_of_halves(&halves, points, 1))
     }
 }

@@ -12,33 +12,30 @@
 //! keys.
 
 mod key;
-mod number;
 
 use blocks::Block;
 use blocks::prg::Prg;
 use sha2::{Digest as _, Sha256};
-use subtle::ConditionallySelectable as _;
 use zeroize::Zeroizing;
 
 pub use key::TwoLockSecretKey;
-pub use number::MODULUS_BITS;
 
 use crate::Error;
+use crate::base::modular::{ModulusLen, OtModulus, OtResidue, select};
 use crate::bits::{bit, bytes_of};
 use crate::error::{check_argument, check_len};
-use number::{NUMBER_LEN, TwoLockModulus, TwoLockResidue};
 
 const KEY_DOMAIN: &[u8; 16] = b"sunder ot 2-lock";
 
 /// The length of the sender's first message in bytes, for a number of transfers.
-pub const fn locked_len(count: usize) -> usize {
-    NUMBER_LEN + 2 * count * NUMBER_LEN
+pub const fn locked_len(modulus: ModulusLen, count: usize) -> usize {
+    (1 + 2 * count) * modulus.bytes()
 }
 
 /// The length of the receiver's message and of the sender's answer in bytes, for a number of
 /// transfers.
-pub const fn answer_len(count: usize) -> usize {
-    count * NUMBER_LEN
+pub const fn answer_len(modulus: ModulusLen, count: usize) -> usize {
+    count * modulus.bytes()
 }
 
 /// The sender after its first message.
@@ -69,10 +66,10 @@ impl<'a> TwoLockSender<'a> {
     /// # Errors
     /// If the message has not [`answer_len`] bytes, or its elements are not numbers below N.
     pub fn receive(self, message: &[u8]) -> Result<(Vec<[Block; 2]>, Vec<u8>), Error> {
-        check_len(message, answer_len(self.keys.len() / 2))?;
         let modulus = self.key.modulus();
-        let numbers: Vec<TwoLockResidue> = message
-            .chunks_exact(NUMBER_LEN)
+        check_len(message, answer_len(modulus.len, self.keys.len() / 2))?;
+        let numbers: Vec<OtResidue> = message
+            .chunks_exact(modulus.len.bytes())
             .enumerate()
             .map(|(i, bytes)| modulus.number(bytes).ok_or(Error::Number(i)))
             .collect::<Result<_, _>>()?;
@@ -84,46 +81,46 @@ impl<'a> TwoLockSender<'a> {
 
 /// The receiver after its message.
 pub struct TwoLockReceiver {
-    modulus: TwoLockModulus,
+    modulus: OtModulus,
     /// The chosen locked numbers.
-    chosen: Vec<TwoLockResidue>,
+    chosen: Vec<OtResidue>,
     /// The inverses of the receiver's locks, without e.
-    inverses: Vec<TwoLockResidue>,
+    inverses: Vec<OtResidue>,
 }
 
 impl TwoLockReceiver {
-    /// The receiver of `count` transfers and its message of [`answer_len`] bytes, from the sender's
-    /// first message. The seed is uniformly random, secret, and used once.
+    /// The receiver of `count` transfers and its message of [`answer_len`] bytes, from the first
+    /// message of a sender whose key has a modulus of this length. The seed is uniformly random,
+    /// secret, and used once.
     ///
     /// # Errors
     /// If the number of choices is not `count`, in whole bytes, or the message has not
     /// [`locked_len`] bytes, its modulus another size, or its elements are not invertible numbers
     /// below N.
     pub fn new(
+        len: ModulusLen,
         seed: Block,
         choices: &[u8],
         count: usize,
         message: &[u8],
     ) -> Result<(Self, Vec<u8>), Error> {
         check_argument("bytes of choices", choices.len(), bytes_of(count))?;
-        check_len(message, locked_len(count))?;
-        let (modulus, locked) = message.split_at(NUMBER_LEN);
-        let modulus = TwoLockModulus::from_bytes(modulus).ok_or(Error::Modulus(MODULUS_BITS))?;
+        check_len(message, locked_len(len, count))?;
+        let (modulus, locked) = message.split_at(len.bytes());
+        let invalid = Error::Modulus(len.bits());
+        let modulus = OtModulus::from_bytes(len, modulus).ok_or(invalid)?;
         let mut chosen = Vec::with_capacity(count);
-        for (i, pair) in locked.chunks_exact(2 * NUMBER_LEN).enumerate() {
-            let (zero, one) = pair.split_at(NUMBER_LEN);
+        for (i, pair) in locked.chunks_exact(2 * len.bytes()).enumerate() {
+            let (zero, one) = pair.split_at(len.bytes());
             for (at, bytes) in [zero, one].into_iter().enumerate() {
                 modulus.number(bytes).ok_or(Error::Number(2 * i + at))?;
             }
-            let choice = bit(choices, i);
-            let bytes: Zeroizing<Vec<u8>> = Zeroizing::new(
-                zero.iter().zip(one).map(|(a, b)| u8::conditional_select(a, b, choice)).collect(),
-            );
+            let bytes = select(zero, one, bit(choices, i));
             chosen.push(modulus.number(&bytes).ok_or(Error::Number(2 * i))?);
         }
         let mut prg = Prg::new(seed);
-        let locks: Vec<TwoLockResidue> = chosen.iter().map(|_| modulus.random(&mut prg)).collect();
-        let inverses = modulus.inverses(&locks).ok_or(Error::Modulus(MODULUS_BITS))?;
+        let locks: Vec<OtResidue> = chosen.iter().map(|_| modulus.random(&mut prg)).collect();
+        let inverses = modulus.inverses(&locks).ok_or(invalid)?;
         let message = chosen
             .iter()
             .zip(&locks)
@@ -137,8 +134,9 @@ impl TwoLockReceiver {
     /// # Errors
     /// If the answer has not [`answer_len`] bytes, or its elements are not what the sender locked.
     pub fn receive(self, message: &[u8]) -> Result<Vec<Block>, Error> {
-        check_len(message, answer_len(self.chosen.len()))?;
-        let parts = message.chunks_exact(NUMBER_LEN).zip(&self.chosen).zip(&self.inverses);
+        let len = self.modulus.len;
+        check_len(message, answer_len(len, self.chosen.len()))?;
+        let parts = message.chunks_exact(len.bytes()).zip(&self.chosen).zip(&self.inverses);
         parts
             .enumerate()
             .map(|(i, ((bytes, chosen), inverse))| {
@@ -153,7 +151,7 @@ impl TwoLockReceiver {
     }
 }
 
-fn key_of(modulus: &TwoLockModulus, transfer: usize, number: &TwoLockResidue) -> Block {
+fn key_of(modulus: &OtModulus, transfer: usize, number: &OtResidue) -> Block {
     let hash = Sha256::new()
         .chain_update(KEY_DOMAIN)
         .chain_update((transfer as u64).to_be_bytes())

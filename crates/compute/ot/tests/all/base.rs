@@ -5,11 +5,11 @@ use std::sync::LazyLock;
 use blocks::Block;
 use blocks::prg::Prg;
 use proptest::prelude::*;
-use sunder_ot::base::{naor_pinkas, ristretto, two_lock};
+use sunder_ot::base::{ModulusLen, naor_pinkas, naor_pinkas_modp, ristretto, two_lock};
 
 /// Generated once, because that takes some tenths of a second.
 pub(crate) static KEY: LazyLock<two_lock::TwoLockSecretKey> =
-    LazyLock::new(|| two_lock::TwoLockSecretKey::generate(Block::from(1)));
+    LazyLock::new(|| two_lock::TwoLockSecretKey::generate(ModulusLen::Bits2048, Block::from(1)));
 
 /// `count` packed choices.
 pub(crate) fn choices(seed: u128, count: usize) -> Vec<u8> {
@@ -59,16 +59,35 @@ proptest! {
 }
 
 #[test]
+fn naor_pinkas_modulo_a_prime_transfers_the_chosen_keys() {
+    let seeds = [2, 3].map(Block::from);
+    for group in naor_pinkas_modp::ModpGroup::ALL {
+        for (seed, count) in (0..).zip([0, 1, 9]) {
+            let choices = choices(seed, count);
+            let (sender, from_sender) =
+                naor_pinkas_modp::NaorPinkasModpSender::new(group, seeds[0]);
+            assert_eq!(from_sender.len(), naor_pinkas_modp::sender_len(group));
+            let (chosen, from_receiver) =
+                naor_pinkas_modp::receive(group, seeds[1], &choices, count, &from_sender).unwrap();
+            assert_eq!(from_receiver.len(), naor_pinkas_modp::receiver_len(group, count));
+            check(&sender.receive(&from_receiver, count).unwrap(), &chosen, &choices);
+        }
+    }
+}
+
+#[test]
 fn two_lock_transfers_the_chosen_keys() {
-    for count in [0, 1, 9] {
-        let choices = choices(7, count);
-        let (sender, locked) = two_lock::TwoLockSender::new(&KEY, Block::from(2), count);
-        assert_eq!(locked.len(), two_lock::locked_len(count));
+    let len = ModulusLen::Bits1024;
+    let short_key = two_lock::TwoLockSecretKey::generate(len, Block::from(4));
+    for (key, count) in [(&*KEY, 0), (&KEY, 1), (&KEY, 9), (&short_key, 9)] {
+        let (choices, len) = (choices(7, count), key.modulus_len());
+        let (sender, locked) = two_lock::TwoLockSender::new(key, Block::from(2), count);
+        assert_eq!(locked.len(), two_lock::locked_len(len, count));
         let (receiver, message) =
-            two_lock::TwoLockReceiver::new(Block::from(3), &choices, count, &locked).unwrap();
-        assert_eq!(message.len(), two_lock::answer_len(count));
+            two_lock::TwoLockReceiver::new(len, Block::from(3), &choices, count, &locked).unwrap();
+        assert_eq!(message.len(), two_lock::answer_len(len, count));
         let (keys, answer) = sender.receive(&message).unwrap();
-        assert_eq!(answer.len(), two_lock::answer_len(count));
+        assert_eq!(answer.len(), two_lock::answer_len(len, count));
         check(&keys, &receiver.receive(&answer).unwrap(), &choices);
     }
 }

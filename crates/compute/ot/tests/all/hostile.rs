@@ -2,7 +2,7 @@
 
 use blocks::Block;
 use proptest::prelude::*;
-use sunder_ot::base::{naor_pinkas, ristretto, two_lock};
+use sunder_ot::base::{ModulusLen, naor_pinkas, naor_pinkas_modp, ristretto, two_lock};
 use sunder_ot::extension::{
     OtExtension, OtExtensionReceiver, OtExtensionSender, OtReceiverSetUp, OtSenderSetUp, SENDER_LEN,
 };
@@ -103,11 +103,55 @@ fn the_identity_is_refused_from_senders() {
     assert_eq!(keys.len(), 4, "keys of different transfers differ");
 }
 
+/// The elements of a group modulo p are the numbers from 1 to (p - 1) / 2.
+#[test]
+fn elements_modulo_a_prime_are_checked() {
+    for group in naor_pinkas_modp::ModpGroup::ALL {
+        let len = group.modulus_len().bytes();
+        let start = || naor_pinkas_modp::NaorPinkasModpSender::new(group, SEED);
+        let receive = |message: &[u8]| naor_pinkas_modp::receive(group, SEED, &[1], 3, message);
+        let (sender, from_sender) = start();
+        let from_receiver = receive(&from_sender).unwrap().1;
+        sender.receive(&from_receiver, 3).unwrap();
+        for wrong_len in lengths(2 * len) {
+            let result = receive(&vec![1; wrong_len]);
+            assert_eq!(result.err(), Some(length(2 * len, wrong_len)));
+        }
+        for wrong_len in lengths(3 * len) {
+            let result = start().0.receive(&vec![1; wrong_len], 3);
+            assert_eq!(result.err(), Some(length(3 * len, wrong_len)));
+        }
+        // More than half of the prime, whose highest bit is 1.
+        let mut greater = vec![0; len];
+        greater[0] = 0x80;
+        for wrong in [vec![0; len], greater, vec![0xff; len]] {
+            for at in 0..2 {
+                let mut message = from_sender.clone();
+                message[len * at..][..len].copy_from_slice(&wrong);
+                assert_eq!(receive(&message).err(), Some(Error::Number(at)));
+            }
+            for at in 0..3 {
+                let mut message = from_receiver.clone();
+                message[len * at..][..len].copy_from_slice(&wrong);
+                assert_eq!(start().0.receive(&message, 3).err(), Some(Error::Number(at)));
+            }
+        }
+        let mut one = vec![0; len];
+        one[len - 1] = 1;
+        for at in 0..2 {
+            let mut message = from_sender.clone();
+            message[len * at..][..len].copy_from_slice(&one);
+            assert_eq!(receive(&message).err(), Some(Error::Identity));
+        }
+    }
+}
+
 #[test]
 fn numbers_are_checked() {
+    const LEN: ModulusLen = ModulusLen::Bits2048;
     let (_, locked) = two_lock::TwoLockSender::new(&KEY, SEED, 2);
     let receiver =
-        |message: &[u8]| two_lock::TwoLockReceiver::new(SEED, &[1], 2, message).map(|it| it.1);
+        |message: &[u8]| two_lock::TwoLockReceiver::new(LEN, SEED, &[1], 2, message).map(|it| it.1);
     let (modulus, zero) = (&locked[..256], [0; 256]);
     for len in lengths(locked.len()) {
         let mut wrong = locked.clone();
@@ -116,10 +160,10 @@ fn numbers_are_checked() {
     }
     let mut even = locked.clone();
     even[255] &= 0xfe;
-    assert_eq!(receiver(&even).err(), Some(Error::Modulus(two_lock::MODULUS_BITS)));
+    assert_eq!(receiver(&even).err(), Some(Error::Modulus(LEN.bits())));
     let mut short = locked.clone();
     short[0] &= 0x7f;
-    assert_eq!(receiver(&short).err(), Some(Error::Modulus(two_lock::MODULUS_BITS)));
+    assert_eq!(receiver(&short).err(), Some(Error::Modulus(LEN.bits())));
     for at in 0..4 {
         for wrong in [modulus, &zero, &[0xff; 256]] {
             let mut message = locked.clone();
@@ -140,13 +184,13 @@ fn numbers_are_checked() {
     for at in [0, 255, 256, 511] {
         let mut wrong = answer.clone();
         wrong[at] ^= 1;
-        let receiver = two_lock::TwoLockReceiver::new(SEED, &[1], 2, &locked).unwrap().0;
+        let receiver = two_lock::TwoLockReceiver::new(LEN, SEED, &[1], 2, &locked).unwrap().0;
         assert_eq!(receiver.receive(&wrong).err(), Some(Error::Number(at / 256)));
     }
     for len in lengths(512) {
         let sender = two_lock::TwoLockSender::new(&KEY, SEED, 2).0;
         assert_eq!(sender.receive(&vec![0; len]).err(), Some(length(512, len)));
-        let receiver = two_lock::TwoLockReceiver::new(SEED, &[1], 2, &locked).unwrap().0;
+        let receiver = two_lock::TwoLockReceiver::new(LEN, SEED, &[1], 2, &locked).unwrap().0;
         assert_eq!(receiver.receive(&vec![0; len]).err(), Some(length(512, len)));
     }
 }
@@ -212,7 +256,9 @@ fn wrong_arguments_are_refused() {
     let keys = [[Block::ZERO; 2]; 3];
     assert!(ristretto::RistrettoOtReceiver::new(SEED, &[0; 2], 3).is_err());
     assert!(naor_pinkas::receive(SEED, &[], 3, &[0; 64]).is_err());
-    assert!(two_lock::TwoLockReceiver::new(SEED, &[0; 2], 3, &[]).is_err());
+    let group = naor_pinkas_modp::ModpGroup::Modp1024;
+    assert!(naor_pinkas_modp::receive(group, SEED, &[], 3, &[0; 256]).is_err());
+    assert!(two_lock::TwoLockReceiver::new(ModulusLen::Bits1024, SEED, &[0; 2], 3, &[]).is_err());
     assert!(messages::encrypt(&keys, &[0; 59], 10).is_err());
     assert!(messages::decrypt(&[Block::ZERO; 3], &[0; 2], &[0; 60], 10).is_err());
     assert!(messages::decrypt(&[Block::ZERO; 3], &[0], &[0; 61], 10).is_err());

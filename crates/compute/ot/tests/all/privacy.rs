@@ -5,7 +5,7 @@
 use blocks::Block;
 use sha2::{Digest as _, Sha256};
 use sim::statistics::{ChiSquared, byte_counts};
-use sunder_ot::base::{naor_pinkas, ristretto, two_lock};
+use sunder_ot::base::{naor_pinkas, naor_pinkas_modp, ristretto, two_lock};
 use sunder_ot::extension::{
     OtExtension, OtExtensionKind, OtExtensionReceiver, OtExtensionSecurity, OtReceiverSetUp,
     OtSenderSetUp,
@@ -43,8 +43,11 @@ fn base_messages(choice: u8, message: impl Fn(Block, &[u8]) -> Vec<u8>) -> Vec<u
 #[test]
 fn a_sender_of_base_transfers_sees_no_choices() {
     let from_sender = naor_pinkas::NaorPinkasSender::new(Block::from(1)).1;
+    // Exponents of full length would take seconds.
+    let group = naor_pinkas_modp::ModpGroup::Modp1024Short;
+    let modp_sender = naor_pinkas_modp::NaorPinkasModpSender::new(group, Block::from(1)).1;
     let (_, locked) = two_lock::TwoLockSender::new(&KEY, Block::from(1), 16);
-    let messages: [Message; 3] = [
+    let messages: [Message; 4] = [
         (
             "Ristretto",
             Box::new(|seed, choices| {
@@ -58,9 +61,16 @@ fn a_sender_of_base_transfers_sees_no_choices() {
             }),
         ),
         (
+            "Naor-Pinkas modulo a prime",
+            Box::new(|seed, choices| {
+                naor_pinkas_modp::receive(group, seed, choices, 16, &modp_sender).unwrap().1
+            }),
+        ),
+        (
             "two-lock",
             Box::new(|seed, choices| {
-                two_lock::TwoLockReceiver::new(seed, choices, 16, &locked).unwrap().1
+                let len = KEY.modulus_len();
+                two_lock::TwoLockReceiver::new(len, seed, choices, 16, &locked).unwrap().1
             }),
         ),
     ];

@@ -2,7 +2,7 @@
 
 use blocks::Block;
 use sha2::{Digest as _, Sha256};
-use sunder_ot::base::{naor_pinkas, ristretto, two_lock};
+use sunder_ot::base::{naor_pinkas, naor_pinkas_modp, ristretto, two_lock};
 use sunder_ot::extension::{OtReceiverSetUp, OtSenderSetUp};
 
 use crate::base::KEY;
@@ -35,8 +35,15 @@ fn the_bytes_on_the_wire_are_those_of_the_last_version() {
     let second = naor_pinkas::receive(other, &choices, 16, &first).unwrap().1;
     lines.push(line("Naor-Pinkas", &[&first, &second]));
 
+    for group in naor_pinkas_modp::ModpGroup::ALL {
+        let first = naor_pinkas_modp::NaorPinkasModpSender::new(group, seed).1;
+        let second = naor_pinkas_modp::receive(group, other, &choices, 16, &first).unwrap().1;
+        lines.push(line(&format!("Naor-Pinkas, {group:?}"), &[&first, &second]));
+    }
+
     let (sender, first) = two_lock::TwoLockSender::new(&KEY, seed, 16);
-    let second = two_lock::TwoLockReceiver::new(other, &choices, 16, &first).unwrap().1;
+    let second =
+        two_lock::TwoLockReceiver::new(KEY.modulus_len(), other, &choices, 16, &first).unwrap().1;
     let third = sender.receive(&second).unwrap().1;
     lines.push(line("two-lock", &[&first, &second, &third]));
 
@@ -54,6 +61,9 @@ fn the_bytes_on_the_wire_are_those_of_the_last_version() {
 const EXPECTED: &str = "
 Ristretto: 32 6dd46a6f763c8250, 528 06ed6b4c77798c4f
 Naor-Pinkas: 64 adff5e5a3883d1db, 512 cd283941f9fc9853
+Naor-Pinkas, Modp2048: 512 df554a838e385965, 4096 8cdbba80a7d1d4c8
+Naor-Pinkas, Modp1024: 256 6d83e033c3fce2c7, 2048 954b72d6659d95b9
+Naor-Pinkas, Modp1024Short: 256 1a64c4e46e0797f0, 2048 446447b877560eed
 two-lock: 8448 87079a4c1fb76abd, 4096 5a8e458e24a523a3, 4096 5578e0901cf88e50
 Iknp, SemiHonest: 4112 82ae3ca750ed8ad8, 48 5041980f6968affa, 145408 fe8a23245e3c334f
 Iknp, MaliciousReceiver: 4112 82ae3ca750ed8ad8, 48 5041980f6968affa, 153632 3aa1ee253027df88

@@ -12,14 +12,14 @@ use rand_core::utils::next_word_via_fill;
 use rand_core::{TryCryptoRng, TryRng};
 use zeroize::Zeroizing;
 
-use crate::base::two_lock::number::{MODULUS_BITS, TwoLockModulus, TwoLockResidue};
+use crate::base::modular::{ModulusLen, OtModulus, OtResidue};
 
 /// The public exponent, which is prime.
 const PUBLIC_EXPONENT: u64 = 65_537;
 
-/// An RSA key of [`MODULUS_BITS`] bits, with the public exponent 65537.
+/// An RSA key with the public exponent 65537.
 pub struct TwoLockSecretKey {
-    modulus: TwoLockModulus,
+    modulus: OtModulus,
     p: TwoLockPrime,
     q: TwoLockPrime,
     /// The inverse of q modulo p.
@@ -36,12 +36,12 @@ struct TwoLockPrime {
 impl TwoLockSecretKey {
     /// A new key, in about a tenth of a second. The seed is uniformly random, secret, and used
     /// once. The numbers that the search for primes tries are not wiped.
-    pub fn generate(seed: Block) -> Self {
+    pub fn generate(len: ModulusLen, seed: Block) -> Self {
         let mut random = PrimeSearchRng(Prg::new(seed));
         loop {
-            let primes = [TwoLockPrime::generate(&mut random), TwoLockPrime::generate(&mut random)];
+            let primes = [(); 2].map(|()| TwoLockPrime::generate(len.bits() / 2, &mut random));
             if let [Some(p), Some(q)] = primes
-                && let Some(key) = Self::of(p, q)
+                && let Some(key) = Self::of(len, p, q)
             {
                 return key;
             }
@@ -49,19 +49,24 @@ impl TwoLockSecretKey {
     }
 
     /// The key of two primes, unless they are equal.
-    fn of(p: TwoLockPrime, q: TwoLockPrime) -> Option<Self> {
-        let modulus =
-            TwoLockModulus::from_bytes(&p.value.concatenating_mul(&q.value).to_be_bytes())?;
+    fn of(len: ModulusLen, p: TwoLockPrime, q: TwoLockPrime) -> Option<Self> {
+        let product = p.value.concatenating_mul(&q.value);
+        let modulus = OtModulus::from_bytes(len, &product.to_be_bytes())?;
         let q_inverse = p.reduce(&q.value).invert().into_option()?;
         Some(Self { modulus, p, q, q_inverse })
     }
 
-    pub(crate) fn modulus(&self) -> &TwoLockModulus {
+    /// The length of its modulus.
+    pub fn modulus_len(&self) -> ModulusLen {
+        self.modulus.len
+    }
+
+    pub(crate) fn modulus(&self) -> &OtModulus {
         &self.modulus
     }
 
     /// The number to the power of the private exponent, by the Chinese remainder theorem.
-    pub(crate) fn unlock(&self, number: &TwoLockResidue) -> TwoLockResidue {
+    pub(crate) fn unlock(&self, number: &OtResidue) -> OtResidue {
         let value = number.value();
         let [of_p, of_q] =
             [&self.p, &self.q].map(|prime| prime.reduce(&value).pow(&prime.exponent));
@@ -77,8 +82,7 @@ impl TwoLockSecretKey {
 
 impl TwoLockPrime {
     /// A prime with the two highest bits 1, if e is not a factor of the one below it.
-    fn generate(random: &mut PrimeSearchRng) -> Option<Self> {
-        let bits = MODULUS_BITS / 2;
+    fn generate(bits: u32, random: &mut PrimeSearchRng) -> Option<Self> {
         let sieve = SmallFactorsSieveFactory::<BoxedUint>::new(Flavor::Any, bits, SetBits::TwoMsb);
         let value = sieve_and_find(random, sieve.ok()?, |_, it| is_prime(Flavor::Any, it));
         Self::of(value.ok()??)

@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 use blocks::Block;
 use circuit::{CircuitSchedule, CircuitSource as _, bits, generate};
 use garble::{Evaluator, Garbler, GarblingScheme, PartLabelBuffer};
-use ot::base::{naor_pinkas, ristretto, two_lock};
+use ot::base::naor_pinkas_modp::{self, ModpGroup};
+use ot::base::{ModulusLen, naor_pinkas, ristretto, two_lock};
 use ot::extension::{
     self, OtExtension, OtExtensionKind, OtExtensionSecurity, OtReceiverSetUp, OtSenderSetUp,
 };
@@ -47,18 +48,31 @@ struct MillionairesOptions {
 
 /// Oblivious transfers.
 #[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(try_from = "String")]
 enum MillionairesTransfers {
-    /// Naor and Pinkas.
-    #[serde(rename = "NP-OT")]
+    /// Naor and Pinkas, over Ristretto255.
     NaorPinkas,
+    /// Naor and Pinkas, modulo a prime.
+    NaorPinkasModp(ModpGroup),
     /// The two-lock transfers of the paper.
-    #[serde(rename = "RSA-OT")]
-    TwoLock,
+    TwoLock(ModulusLen),
     /// Base transfers over Ristretto255.
     Ristretto,
     /// 128 of these, extended.
     Extended,
 }
+
+/// Their names.
+const TRANSFERS: [(&str, MillionairesTransfers); 8] = [
+    ("NP-OT", MillionairesTransfers::NaorPinkas),
+    ("NP-OT-2048", MillionairesTransfers::NaorPinkasModp(ModpGroup::Modp2048)),
+    ("NP-OT-1024", MillionairesTransfers::NaorPinkasModp(ModpGroup::Modp1024)),
+    ("NP-OT-1024-160", MillionairesTransfers::NaorPinkasModp(ModpGroup::Modp1024Short)),
+    ("RSA-OT", MillionairesTransfers::TwoLock(ModulusLen::Bits2048)),
+    ("RSA-OT-1024", MillionairesTransfers::TwoLock(ModulusLen::Bits1024)),
+    ("Ristretto", MillionairesTransfers::Ristretto),
+    ("Extended", MillionairesTransfers::Extended),
+];
 
 /// The extension of `Extended`, the same as that of `sunder compute`.
 const EXTENSION: OtExtension =
@@ -76,9 +90,13 @@ const LABEL_LEN: usize = size_of::<Block>();
 /// How long a party waits for the other.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The sender's RSA key. All runs share it, because generating it takes tenths of a second.
-static RSA_KEY: LazyLock<Result<two_lock::TwoLockSecretKey, String>> =
-    LazyLock::new(|| Ok(two_lock::TwoLockSecretKey::generate(random(&mut generator()?)?)));
+/// The sender's RSA keys of 1024 and 2048 bits. All runs share them, because generating one takes
+/// tenths of a second.
+static RSA_KEYS: LazyLock<Result<[two_lock::TwoLockSecretKey; 2], String>> = LazyLock::new(|| {
+    let key =
+        |len| random(&mut generator()?).map(|seed| two_lock::TwoLockSecretKey::generate(len, seed));
+    Ok([key(ModulusLen::Bits1024)?, key(ModulusLen::Bits2048)?])
+});
 
 fn check(table: &toml::Table) -> Result<(), String> {
     let MillionairesOptions { bits, .. } = options(table)?;
@@ -91,7 +109,7 @@ fn check(table: &toml::Table) -> Result<(), String> {
 fn measure(network: &EmulatedNetwork, table: &toml::Table) -> Result<DriverValues, String> {
     let options: MillionairesOptions = options(table)?;
     let circuit = CircuitSchedule::new(&generate::millionaires(options.bits));
-    RSA_KEY.as_ref()?;
+    RSA_KEYS.as_ref()?;
     let problem =
         MillionairesProblem { circuit: &circuit, bits: options.bits, transfers: options.transfers };
     let (parties_host, mut last) = (host(network, &options.host)?, MillionairesRun::default());
@@ -223,6 +241,18 @@ impl MillionairesProblem<'_> {
     }
 }
 
+impl TryFrom<String> for MillionairesTransfers {
+    type Error = String;
+
+    fn try_from(name: String) -> Result<Self, String> {
+        let found = TRANSFERS.iter().find(|(known, _)| *known == name);
+        found.map(|(_, transfers)| *transfers).ok_or_else(|| {
+            let names = TRANSFERS.map(|(known, _)| known).join(", ");
+            format!("there are no transfers {name:?}; give one of {names}")
+        })
+    }
+}
+
 impl MillionairesTransfers {
     /// The two keys of each transfer.
     fn send(
@@ -238,10 +268,18 @@ impl MillionairesTransfers {
                 link.send(&message);
                 sender.receive(&link.receive(naor_pinkas::receiver_len(count))?, count)
             }
-            Self::TwoLock => {
-                let (sender, locked) = two_lock::TwoLockSender::new(RSA_KEY.as_ref()?, seed, count);
+            Self::NaorPinkasModp(group) => {
+                let (sender, message) = naor_pinkas_modp::NaorPinkasModpSender::new(group, seed);
+                link.send(&message);
+                let message = link.receive(naor_pinkas_modp::receiver_len(group, count))?;
+                sender.receive(&message, count)
+            }
+            Self::TwoLock(len) => {
+                let [short, long] = RSA_KEYS.as_ref()?;
+                let key = if len == ModulusLen::Bits1024 { short } else { long };
+                let (sender, locked) = two_lock::TwoLockSender::new(key, seed, count);
                 link.send(&locked);
-                let message = link.receive(two_lock::answer_len(count))?;
+                let message = link.receive(two_lock::answer_len(len, count))?;
                 let (keys, answer) = sender.receive(&message).map_err(error_text)?;
                 link.send(&answer);
                 Ok(keys)
@@ -282,12 +320,19 @@ impl MillionairesTransfers {
                 link.send(&message);
                 Ok(keys)
             }
-            Self::TwoLock => {
-                let locked = link.receive(two_lock::locked_len(count))?;
-                let receiver = two_lock::TwoLockReceiver::new(seed, choices, count, &locked);
+            Self::NaorPinkasModp(group) => {
+                let message = link.receive(naor_pinkas_modp::sender_len(group))?;
+                let received = naor_pinkas_modp::receive(group, seed, choices, count, &message);
+                let (keys, message) = received.map_err(error_text)?;
+                link.send(&message);
+                Ok(keys)
+            }
+            Self::TwoLock(len) => {
+                let locked = link.receive(two_lock::locked_len(len, count))?;
+                let receiver = two_lock::TwoLockReceiver::new(len, seed, choices, count, &locked);
                 let (receiver, message) = receiver.map_err(error_text)?;
                 link.send(&message);
-                receiver.receive(&link.receive(two_lock::answer_len(count))?)
+                receiver.receive(&link.receive(two_lock::answer_len(len, count))?)
             }
             Self::Ristretto => {
                 let (receiver, message) = ristretto::RistrettoOtReceiver::new(seed, choices, count)
