@@ -85,7 +85,7 @@ const MINUTES: [(&str, u64); 29] = [
     ("transport-fairness", 38),
     ("compute-links", 80),
     ("compute-gmw", 7),
-    ("mix-millionaires", 12),
+    ("mix-millionaires", 18),
     ("mix-slots", 8),
     ("mix-delivery", 21),
     ("mix-restart", 2),

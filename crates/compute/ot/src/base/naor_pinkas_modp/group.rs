@@ -44,8 +44,9 @@ pub enum ModpGroup {
     Modp2048,
     /// 1024 bits (RFC 2409, group 2), with exponents of full length.
     Modp1024,
-    /// The same, with exponents of 160 bits as in Fairplay's source. Fairplay's group is a
-    /// subgroup whose order has as many bits, so that short exponents are uniform in it.
+    /// The same, with exponents of 160 bits. Fairplay, by its source, computes modulo a prime of
+    /// 1024 bits in a subgroup whose order has 160 bits, so that its short exponents give uniform
+    /// elements, which they do not here. The cost is the same.
     Modp1024Short,
 }
 
@@ -61,6 +62,7 @@ impl ModpGroup {
         }
     }
 
+    /// The length of exponents.
     const fn exponent_bits(self) -> u32 {
         match self {
             Self::Modp2048 | Self::Modp1024 => self.modulus_len().bits(),
@@ -68,6 +70,7 @@ impl ModpGroup {
         }
     }
 
+    /// The prime p.
     fn prime(self) -> OtModulus {
         let len = self.modulus_len();
         let digits = match len {
@@ -88,6 +91,7 @@ pub(super) struct ModpArithmetic {
 }
 
 impl ModpArithmetic {
+    /// Of a group.
     pub(super) fn new(group: ModpGroup) -> Self {
         let modulus = group.prime();
         let generator = modulus.small(GENERATOR);
@@ -111,10 +115,12 @@ impl ModpArithmetic {
         self.modulus.random(prg)
     }
 
+    /// The element to the power of one of the exponents.
     pub(super) fn power(&self, element: &OtResidue, exponent: &BoxedUint) -> OtResidue {
         element.power(exponent, self.group.exponent_bits())
     }
 
+    /// The generator to the power of one of the exponents.
     pub(super) fn power_of_generator(&self, exponent: &BoxedUint) -> OtResidue {
         self.power(&self.generator, exponent)
     }

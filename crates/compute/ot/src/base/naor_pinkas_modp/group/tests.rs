@@ -1,6 +1,7 @@
 //! The primes, and known answers by Python.
 
 use blocks::Block;
+use crypto_bigint::Resize as _;
 use crypto_primes::{Flavor, is_prime};
 
 use super::*;
