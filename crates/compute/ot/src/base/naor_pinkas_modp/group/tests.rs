@@ -7,17 +7,13 @@ use crypto_primes::{Flavor, is_prime};
 use super::*;
 
 /// The last bytes of the generator to the power of [`EXPONENT`], modulo each prime.
-const POWERS: [(ModpGroup, &str); 3] = [
-    (ModpGroup::Modp2048, "ff0088977f7bba8e098f61d667106dd5"),
-    (ModpGroup::Modp1024, "ee6e16697c8f1c7626719266f54d82b8"),
-    (ModpGroup::Modp1024Short, "ee6e16697c8f1c7626719266f54d82b8"),
+const POWERS: [(ModpGroup, u128); 3] = [
+    (ModpGroup::Modp2048, 0xff00_8897_7f7b_ba8e_098f_61d6_6710_6dd5),
+    (ModpGroup::Modp1024, 0xee6e_1669_7c8f_1c76_2671_9266_f54d_82b8),
+    (ModpGroup::Modp1024Short, 0xee6e_1669_7c8f_1c76_2671_9266_f54d_82b8),
 ];
 
 const EXPONENT: &str = "000000000123456789abcdef0123456789abcdef01234567";
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
 
 fn value(group: ModpGroup) -> BoxedUint {
     let modulus = group.prime();
@@ -35,8 +31,8 @@ fn the_primes_are_safe() {
 fn powers_are_those_of_another_implementation() {
     let exponent = BoxedUint::from_be_hex(EXPONENT, 192).unwrap();
     for (group, expected) in POWERS {
-        let power = ModpArithmetic::new(group).power_of_generator(&exponent);
-        assert!(hex(&power.to_absolute_bytes()).ends_with(expected), "{group:?}");
+        let power = ModpArithmetic::new(group).power_of_generator(&exponent).to_absolute_bytes();
+        assert_eq!(power.last_chunk(), Some(&expected.to_be_bytes()), "{group:?}");
     }
 }
 
