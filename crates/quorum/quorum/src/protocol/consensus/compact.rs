@@ -9,18 +9,12 @@ use arc_malachitebft_core_consensus::SignedConsensusMsg;
 use arc_malachitebft_core_types::{Round, SignedMessage, SignedProposal};
 use bytes::Bytes;
 
-use super::codec::ConsensusMessage;
 use super::context::{
     ConsensusContext, Ed25519Signature, LogValue, MAX_VALUE_LEN, Proposal, ValidatorAddress,
     ValueId,
 };
 use crate::protocol::log_types::Height;
 use crate::protocol::wire::Sha256Digest;
-
-/// The shortest value that is proposed by digests, and the fewest servers to which it is: smaller
-/// groups gain little, and may have servers of an older version, which knows whole proposals only.
-const MIN_LEN: usize = 64 << 10;
-const MIN_SERVERS: usize = 14;
 
 /// A proposal without the entries of its value. Its signature cannot be checked without them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,7 +33,8 @@ pub(crate) struct CompactProposal {
 }
 
 impl CompactProposal {
-    fn of(proposal: &SignedProposal<ConsensusContext>) -> Self {
+    /// The same proposal without the entries.
+    pub(super) fn of(proposal: &SignedProposal<ConsensusContext>) -> Self {
         let Proposal { height, round, value, pol_round, proposer } = &proposal.message;
         Self {
             height: *height,
@@ -62,18 +57,6 @@ impl CompactProposal {
         let Self { height, round, pol_round, proposer, signature, .. } = *self;
         let proposal = Proposal { height, round, value, pol_round, proposer };
         Some(SignedConsensusMsg::Proposal(SignedMessage::new(proposal, signature)))
-    }
-}
-
-/// The message to a group of this many servers: a proposal of a large value is sent by digests.
-pub(super) fn shortened(message: ConsensusMessage, servers: usize) -> ConsensusMessage {
-    match &message {
-        ConsensusMessage::Consensus(SignedConsensusMsg::Proposal(proposal))
-            if servers >= MIN_SERVERS && proposal.message.value.encoded().len() >= MIN_LEN =>
-        {
-            ConsensusMessage::Compact(CompactProposal::of(proposal))
-        }
-        _ => message,
     }
 }
 

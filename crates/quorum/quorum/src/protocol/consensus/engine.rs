@@ -21,7 +21,7 @@ use self::effects::{ConsensusEffectHandler, PendingHeight};
 pub(crate) use self::output::{ConsensusEngineError, ConsensusOutput};
 use self::requests::ValueRequests;
 use super::codec::{self, ConsensusMessage, DecidedValue};
-use super::compact::{self, UnresolvedProposals};
+use super::compact::UnresolvedProposals;
 use super::context::servers::ConsensusValidatorSet;
 use super::context::{ConsensusContext, LogValue, MAX_VALUE_LEN, Proposal, ValidatorAddress};
 use super::pool::EntryPool;
@@ -562,7 +562,7 @@ impl ConsensusEngine {
             }
         }
         let servers = self.servers().len();
-        let messages = messages.into_iter().map(|it| compact::shortened(it, servers));
+        let messages = messages.into_iter().map(|it| proposals::shortened(it, servers));
         self.outputs.extend(messages.map(ConsensusOutput::Broadcast));
         Ok(())
     }

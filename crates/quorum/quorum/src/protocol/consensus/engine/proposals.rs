@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use arc_malachitebft_core_consensus::SignedConsensusMsg;
 use arc_malachitebft_core_types::Round;
 use bytes::Bytes;
 
@@ -11,6 +12,11 @@ use super::super::context::ValidatorAddress;
 use super::{ConsensusEngine, ConsensusEngineResult, ConsensusOutput, HeightPhase};
 use crate::protocol::log_types::Height;
 use crate::protocol::wire::Sha256Digest;
+
+/// The shortest value that is proposed by digests, and the fewest servers to which it is: smaller
+/// groups gain little, and may have servers of an older version, which knows whole proposals only.
+const MIN_LEN: usize = 64 << 10;
+const MIN_SERVERS: usize = 14;
 
 /// How long entries of a proposal may be late before its proposer is asked for them, besides half
 /// of the time that their authors may need to send them.
@@ -113,5 +119,17 @@ impl ConsensusEngine {
                 self.outputs.push(ConsensusOutput::Answer(from, answer));
             }
         }
+    }
+}
+
+/// The message to a group of this many servers: a proposal of a large value is sent by digests.
+pub(super) fn shortened(message: ConsensusMessage, servers: usize) -> ConsensusMessage {
+    match &message {
+        ConsensusMessage::Consensus(SignedConsensusMsg::Proposal(proposal))
+            if servers >= MIN_SERVERS && proposal.message.value.encoded().len() >= MIN_LEN =>
+        {
+            ConsensusMessage::Compact(CompactProposal::of(proposal))
+        }
+        _ => message,
     }
 }
