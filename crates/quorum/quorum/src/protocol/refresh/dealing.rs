@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use encoding::{FieldReader, FieldWrite as _};
 use keys::IdentitySecretKey;
-use random::{RandomError, RandomGenerator};
+use random::{RandomError, RandomGenerator, wipe_stack};
 use rsa_arithmetic::integer::SecretInteger;
 use rsa_arithmetic::modulus::RsaElement;
 use zeroize::{Zeroize as _, Zeroizing};
@@ -18,8 +18,8 @@ use crate::protocol::share::{SEED_LEN, ShareExpansionSeed, SplitInteger};
 use crate::protocol::wire::{MalformedEncoding, Sha256Digest};
 
 /// The seed of a dealing's randomness, so that a server repeats its dealing after a restart.
-/// Secret.
-pub(crate) struct DealingSeed([u8; 32]);
+/// Secret. On the heap, so that no copy remains where it is moved.
+pub(crate) struct DealingSeed(Box<[u8; 32]>);
 
 impl Drop for DealingSeed {
     fn drop(&mut self) {
@@ -29,13 +29,16 @@ impl Drop for DealingSeed {
 
 impl DealingSeed {
     pub(crate) fn random(generator: &mut RandomGenerator) -> Result<Self, RandomError> {
-        let mut seed = Self([0; 32]);
-        generator.fill(&mut seed.0)?;
+        let mut seed = Self(Box::new([0; 32]));
+        generator.fill(&mut *seed.0)?;
+        wipe_stack();
         Ok(seed)
     }
 
     pub(crate) fn from_bytes(bytes: &[u8; 32]) -> Self {
-        Self(*bytes)
+        let mut seed = Self(Box::new([0; 32]));
+        seed.0.copy_from_slice(bytes);
+        seed
     }
 
     /// The encoding for the store.
@@ -47,7 +50,7 @@ impl DealingSeed {
     pub(crate) fn ephemeral(&self) -> SessionSecret {
         let mut bytes = Zeroizing::new([0; 64]);
         for (half, number) in bytes.chunks_exact_mut(32).zip([1, 2]) {
-            half.copy_from_slice(&*Zeroizing::new(mac(&self.0, &[b"ephemeral", &[number]])));
+            half.copy_from_slice(&*Zeroizing::new(mac(&*self.0, &[b"ephemeral", &[number]])));
         }
         SessionSecret::new(&bytes)
     }
@@ -62,7 +65,7 @@ impl DealingSeed {
     ) -> SplitInteger {
         let seed = |it: Label| {
             ShareExpansionSeed(mac(
-                &self.0,
+                &*self.0,
                 &[b"subshare", &label.0.to_be_bytes(), &it.0.to_be_bytes()],
             ))
         };

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use encoding::{FieldReader, FieldWrite as _};
 use keys::IdentitySecretKey;
-use random::{RandomError, RandomGenerator};
+use random::{RandomError, RandomGenerator, wipe_stack};
 use zeroize::Zeroizing;
 
 use super::agreement::{RefreshAgreement, RefreshRun};
@@ -103,6 +103,8 @@ impl OldServer {
                 server.begin_dealing(*round, labels, seed, agreement, run);
             }
         }
+        // The reader has copied seeds.
+        wipe_stack();
         Ok(server)
     }
 
@@ -174,7 +176,10 @@ impl OldServer {
     ) -> Result<Option<RefreshOutput>, RandomError> {
         if self.outputs.is_empty() && !self.is_over {
             self.retries.begin_pass();
-            self.step(now, agreement, generator)?;
+            let stepped = self.step(now, agreement, generator);
+            // Also after what was done since the last call: a seed was drawn, or saved.
+            wipe_stack();
+            stepped?;
         }
         Ok(self.outputs.pop_front())
     }
