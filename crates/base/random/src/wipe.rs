@@ -13,6 +13,7 @@ const WORDS: usize = 4096;
 /// function that uses a key calls this afterwards. Registers, and copies that the compiler keeps in
 /// the caller's own frame, are not overwritten.
 #[inline(never)]
+#[expect(clippy::large_stack_arrays, reason = "the stack is what it overwrites")]
 pub fn wipe_stack() {
     let mut left = Zeroizing::new([0_u64; WORDS]);
     black_box(&mut *left);
