@@ -162,11 +162,12 @@ mod tests {
     /// A proxy could otherwise measure with a second message what a member does.
     #[test]
     fn what_is_ready_does_not_wait_for_the_time_of_a_later_message() {
-        let options =
-            || ConnectionOptions::new(ConnectionSecurity::open(random_identity().unwrap()));
-        let listener = Listener::bind("127.0.0.1:0", &options()).unwrap();
+        let security = ConnectionSecurity::open(random_identity().unwrap());
+        let key = security.public_key().unwrap();
+        let listener = Listener::bind("127.0.0.1:0", &ConnectionOptions::new(security)).unwrap();
         let address = listener.local_addr().to_string();
-        let other = thread::spawn(move || connect(&address, &options()).unwrap());
+        let pinned = ConnectionSecurity::pinned(random_identity().unwrap(), vec![key]);
+        let other = thread::spawn(move || connect(&address, &ConnectionOptions::new(pinned)));
         let connection = listener.accept().unwrap();
         let closer = connection.closer();
         let (_reader, writer) = connection.split();
@@ -179,7 +180,7 @@ mod tests {
         assert!(outbox.send_at(b"in an hour".to_vec(), hour));
         assert!(outbox.send(b"after it".to_vec()));
 
-        let mut received = MessageStream::new(other.join().unwrap());
+        let mut received = MessageStream::new(other.join().unwrap().unwrap());
         assert_eq!(received.receive(100).unwrap().unwrap(), b"first");
         is_written.recv_timeout(Duration::from_secs(60)).expect("the first one is written");
         // Closing does not wait for the hour.
