@@ -4,8 +4,8 @@ use std::hint::black_box;
 
 use zeroize::Zeroizing;
 
-/// How much is overwritten, in 8-byte words: 32 KiB. Frames of calls that are hardly optimised
-/// reach 20 KiB.
+/// How much is overwritten, in 8-byte words: 32 KiB. Calls in a build for tests left a secret 17.5
+/// KiB deep.
 const WORDS: usize = 4096;
 
 /// Overwrites 32 KiB of the stack, where calls that have returned may have left secrets: a moved
