@@ -243,6 +243,19 @@ impl Room {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
 
+    /// A member has lost its key: the administrator removes it, and it joins again with another one.
+    pub(crate) fn lose(&self, administrator: &mut Member, name: &str) {
+        administrator.forget();
+        administrator.enter(&format!("/remove {name}"));
+        administrator.wait_for("members bob");
+        for suffix in ["toml", "key"] {
+            fs::remove_file(self.path(&format!("{name}.{suffix}"))).unwrap();
+        }
+        fs::remove_dir_all(self.path(&format!("{name}.state"))).unwrap();
+        let code = administrator.invite(name);
+        self.join(name, &code);
+    }
+
     /// A command in its directory.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         sunder(self.place.path(), arguments)

@@ -5,6 +5,8 @@ use std::fs;
 use std::path::Path;
 use std::process::Stdio;
 
+use rustix::process::Signal;
+
 use super::members::Room;
 use super::staying::Relay;
 use super::terminal::Terminal;
@@ -269,6 +271,45 @@ fn a_proxy_that_does_not_answer_is_shown() {
         alice.wait_for("no answer from the proxy for ");
         relay.hold(false);
         alice.wait_for("3 take part");
+    }
+}
+
+/// A verified member has joined again with another key, and somebody has written to a member that
+/// was away. Both are shown when the member comes, and the member with the other key is sent nothing.
+#[test]
+fn another_key_and_messages_from_before_are_shown_in_terminals_of_all_sizes() {
+    let (room, _proxy) = Room::open(&NAMES);
+    let [mut alice, mut bob, mut carol] = NAMES.map(|name| room.talk(name));
+    for member in [&mut alice, &mut bob, &mut carol] {
+        member.wait_for("anonymity 3");
+    }
+    bob.enter("/verify carol");
+    let number = bob.wait_for("safety").splitn(3, ' ').nth(2).unwrap().to_owned();
+    bob.enter(&format!("/verify carol {number}"));
+    bob.wait_for("verified");
+    bob.stop(Signal::TERM);
+    carol.stop(Signal::TERM);
+    let contacts = fs::read(room.path("bob.state/contacts")).unwrap();
+    room.lose(&mut alice, "carol");
+    for size in SIZES {
+        // As if the member had not been there since.
+        fs::write(room.path("bob.state/contacts"), &contacts).unwrap();
+        let [_, columns] = size;
+        assert!(alice.say("bob", &format!("until later {columns}")));
+        alice.wait_for("stored");
+        let mut bob = Terminal::start(&room, "bob", size);
+        bob.wait_for_words("carol has ANOTHER KEY");
+        bob.wait_for_words(&format!("alice: until later {columns}"));
+        alice.wait_for("delivered");
+        bob.press("@carol is it you?\r");
+        bob.wait_for_words("/trust carol");
+        if columns == SIZES[2][1] {
+            bob.press("/trust carol\r");
+            bob.press("/verify carol\r");
+            bob.wait_for_words("safety number of carol and you (not verified)");
+        }
+        bob.press("\x03");
+        bob.check_restored();
     }
 }
 

@@ -37,15 +37,7 @@ fn members_compare_their_safety_number_and_a_changed_key_stops_messages() {
     // Carol loses her key, and joins again with another one while Bob is away.
     bob.stop(Signal::TERM);
     carol.stop(Signal::TERM);
-    alice.forget();
-    alice.enter("/remove carol");
-    alice.wait_for("members bob");
-    for file in ["carol.toml", "carol.key"] {
-        fs::remove_file(room.path(file)).unwrap();
-    }
-    fs::remove_dir_all(room.path("carol.state")).unwrap();
-    let code = alice.invite("carol");
-    room.join("carol", &code);
+    room.lose(&mut alice, "carol");
     let mut carol = room.talk("carol");
     let mut bob = room.talk("bob");
     let warning = bob.wait_for("warning");
@@ -80,14 +72,7 @@ fn invite_and_join_report_a_changed_key() {
     let contacts = |name: &str| room.path(&format!("{name}.state/contacts"));
     let known = ["alice", "bob"].map(|name| (name, fs::read(contacts(name)).unwrap()));
     let mut alice = room.talk("alice");
-    alice.enter("/remove carol");
-    alice.wait_for("members bob");
-    for file in ["carol.toml", "carol.key"] {
-        fs::remove_file(room.path(file)).unwrap();
-    }
-    fs::remove_dir_all(room.path("carol.state")).unwrap();
-    let code = alice.invite("carol");
-    room.join("carol", &code);
+    room.lose(&mut alice, "carol");
     let mut bob = room.talk("bob");
     for member in [&mut alice, &mut bob] {
         assert!(member.wait_for("warning").contains("carol has ANOTHER KEY"));
