@@ -63,8 +63,9 @@ use crate::protocol::wire::{
 /// If two connections are replaced within this time, another host has the same key.
 const DISPLACED_AGAIN: Duration = Duration::from_secs(60);
 
-/// A proxy that sends nothing for this time, in addition to two rounds, is reported as silent.
-const SILENCE_MARGIN: Duration = Duration::from_secs(2);
+/// A proxy that sends nothing for this time, or for five quarters of a longer round, is reported as
+/// silent.
+const MIN_SILENCE: Duration = Duration::from_secs(4);
 
 /// The member, its group and its settings.
 #[derive(Debug)]
@@ -498,8 +499,10 @@ impl MixClient {
     /// How long the proxy may send nothing on a connection: `None` while it has nothing to send.
     pub fn silence_limit(&self) -> Option<Duration> {
         match &self.link {
-            None => Some(SILENCE_MARGIN),
-            Some(link) if link.is_begun() => Some(2 * link.terms().interval() + SILENCE_MARGIN),
+            None => Some(MIN_SILENCE),
+            Some(link) if link.is_begun() => {
+                Some(MIN_SILENCE.max(link.terms().interval() * 5 / 4))
+            }
             Some(_) => None,
         }
     }
