@@ -53,14 +53,25 @@ pub(super) fn hand_over(old: Option<&KeyGroup>, new: GroupSize, rng: &mut Seeded
 }
 
 #[test]
+fn a_hundred_epochs_leave_the_key_and_the_length_of_shares() {
+    pass_through(100);
+}
+
+#[test]
+#[ignore = "takes half a minute: make soak"]
 fn a_thousand_epochs_leave_the_key_and_the_length_of_shares() {
+    pass_through(1000);
+}
+
+/// Hands a key over for so many epochs.
+fn pass_through(epochs: usize) {
     let mut rng = SeededRng::new(1);
     let first = hand_over(None, size(1), &mut rng);
     let key = *first.any().sharing().public_key();
     let secret = reconstruct(first.shares.values());
     let mut group = first;
     let mut last = [0; 32];
-    for epoch in 0..1000 {
+    for epoch in 0..epochs {
         let faulty = [1, 1, 1, 1, 2][epoch % 5];
         group = hand_over(Some(&group), size(faulty), &mut rng);
         assert_eq!(*group.any().sharing().public_key(), key);
