@@ -6,6 +6,7 @@
 use std::fmt::{self, Display, Formatter};
 use std::fs::{self, DirBuilder};
 use std::io;
+use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::{Path, PathBuf};
@@ -78,6 +79,11 @@ pub trait ServiceStatus: Serialize + DeserializeOwned + 'static {
 
     /// Its uptime in seconds.
     fn uptime_s(&self) -> f64;
+
+    /// The addresses on which it listens. Empty if it does not say.
+    fn listen(&self) -> Vec<SocketAddr> {
+        Vec::new()
+    }
 
     /// What is wrong with it now.
     fn problems(&self) -> Vec<ServiceProblem> {

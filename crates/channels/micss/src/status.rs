@@ -1,6 +1,8 @@
 //! The status of a client or a server, for people and scripts. Counts are since its start; those of
 //! channels that a reload has changed, since that reload.
 
+use std::net::SocketAddr;
+
 use serde::{Deserialize, Serialize};
 
 /// The status of one process.
@@ -8,6 +10,9 @@ use serde::{Deserialize, Serialize};
 pub struct MicssStatus {
     /// The time since its start, in seconds.
     pub uptime_s: f64,
+    /// The addresses on which it listens.
+    #[serde(default)]
+    pub listen: Vec<SocketAddr>,
     /// The streams.
     pub streams: StreamCounts,
     /// The open streams, by the number of channels that they can still lose.

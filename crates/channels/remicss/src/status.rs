@@ -1,5 +1,7 @@
 //! The status of one end of a tunnel: one JSON document, for people and scripts.
 
+use std::net::SocketAddr;
+
 use serde::{Deserialize, Serialize};
 
 pub use crate::protocol::control::quota::QuotaPeriod;
@@ -12,6 +14,9 @@ pub struct TunnelStatus {
     pub device: String,
     /// The time since the start, in seconds.
     pub uptime_s: f64,
+    /// The addresses on which a server listens. Empty at a client.
+    #[serde(default)]
+    pub listen: Vec<SocketAddr>,
     /// Whether the ends are associated.
     pub associated: bool,
     /// Whether only the tunnel may reach its networks (`fail_closed`). Absent if not.

@@ -37,6 +37,7 @@ mod transport;
 #[cfg(feature = "tunnel")]
 mod tunnel;
 
+use std::net::SocketAddr;
 use std::path::Path;
 
 use clap::Subcommand;
@@ -100,6 +101,13 @@ macro_rules! daemons {
             fn uptime_s(&self) -> f64 {
                 match self {
                     $($(#[$feature])? Self::$daemon(status) => status.uptime_s(),)*
+                }
+            }
+
+            /// See [`ServiceStatus::listen`].
+            fn listen(&self) -> Vec<SocketAddr> {
+                match self {
+                    $($(#[$feature])? Self::$daemon(status) => status.listen(),)*
                 }
             }
 

@@ -7,9 +7,10 @@ use std::path::Path;
 use console::CommandFailure;
 use keys::trusted::TrustedFolder;
 use service::config::{ConfigKeys, ConfigProblems, read_file};
-use service::status::{ServiceStatus, StatusSocket};
+use service::status::{ServiceStatus, StatusSocket, name_of};
 
 use crate::checks::finding::CheckFinding;
+use crate::checks::listeners::OwnListeners;
 
 /// A command that keeps running, with what `sunder status` needs of it.
 pub(crate) trait Daemon {
@@ -37,12 +38,20 @@ pub(crate) trait ConfiguredDaemon: Daemon {
     /// When the text is no such configuration: all its problems.
     fn parse(text: &str, config_dir: &Path) -> Result<Self::Config, ConfigProblems>;
 
+    /// The name of its status with the configuration of this file.
+    fn status_name(_config: &Self::Config, path: &Path) -> String {
+        name_of(path)
+    }
+
     /// Tests on this host what the configuration asks for. It changes nothing, and does not disturb
-    /// what is running.
+    /// what is running. `own` is where this daemon listens, if it runs.
     ///
     /// # Errors
     /// When the system gives no threads for the tests.
-    fn examine(config: &Self::Config) -> Result<Vec<CheckFinding>, CommandFailure>;
+    fn examine(
+        config: &Self::Config,
+        own: &OwnListeners,
+    ) -> Result<Vec<CheckFinding>, CommandFailure>;
 }
 
 /// What `sunder doctor` uses of a [`ConfiguredDaemon`] daemon.
@@ -54,9 +63,13 @@ pub(crate) struct DaemonExamination {
     pub(crate) keys: ConfigKeys,
     /// All problems of a text that is meant to be its configuration.
     pub(crate) problems: fn(&str) -> Option<ConfigProblems>,
-    /// See [`ConfiguredDaemon::examine`]: the findings for a text without problems, of a file in
-    /// this directory.
-    pub(crate) findings: fn(&str, &Path) -> Result<Vec<CheckFinding>, CommandFailure>,
+    /// See [`ConfiguredDaemon::examine`]: the findings for a text without problems, of this file.
+    /// The last argument finds the listeners of the daemon with a name.
+    pub(crate) findings: fn(
+        &str,
+        &Path,
+        &dyn Fn(&str) -> OwnListeners,
+    ) -> Result<Vec<CheckFinding>, CommandFailure>,
 }
 
 impl DaemonExamination {
@@ -66,10 +79,11 @@ impl DaemonExamination {
             name: D::NAME,
             keys: D::KEYS,
             problems: |text| D::parse(text, Path::new("")).err(),
-            findings: |text, config_dir| {
+            findings: |text, path, own_listeners| {
                 let refused =
                     |problems: ConfigProblems| CommandFailure::Usage(problems.to_string());
-                D::examine(&D::parse(text, config_dir).map_err(refused)?)
+                let config = D::parse(text, config_dir(path)).map_err(refused)?;
+                D::examine(&config, &own_listeners(&D::status_name(&config, path)))
             },
         }
     }

@@ -72,6 +72,8 @@ pub struct MicssClientHandle {
 struct ActiveClientConfig {
     config: MicssClientConfig,
     peers: PeerPools,
+    /// The addresses on which the client listens.
+    listen: Vec<SocketAddr>,
 }
 
 impl MicssClient {
@@ -92,6 +94,7 @@ impl MicssClient {
 
     async fn start(config: MicssClientConfig) -> io::Result<Self> {
         let (listening, kinds) = listen_all(&config, None, Vec::new()).await?;
+        let listen = addresses(&listening)?;
         let peers = peers(&config, None).await?;
         let stream_metrics = Arc::new(StreamMetrics::new());
         let mut udp = InterceptedUdp::new(Arc::clone(&stream_metrics));
@@ -102,7 +105,7 @@ impl MicssClient {
         let installed = config.intercept.clone().zip(tables.as_ref());
         let installed = installed.map(|(intercept, tables)| intercept.install(tables));
         let installed = installed.transpose()?.map(Arc::new);
-        let in_force = Arc::new(Mutex::new(Arc::new(ActiveClientConfig { config, peers })));
+        let in_force = Arc::new(Mutex::new(Arc::new(ActiveClientConfig { config, peers, listen })));
         let (reloader, reloads) = reloads();
         let handle = MicssClientHandle { stream_metrics, in_force, reloader };
         let retired = Vec::new();
@@ -115,7 +118,7 @@ impl MicssClient {
     /// # Errors
     /// If the system does not report them.
     pub fn local_addresses(&self) -> io::Result<Vec<SocketAddr>> {
-        self.listening.iter().map(ConfiguredListener::address).collect()
+        addresses(&self.listening)
     }
 
     /// Reports the client's status while it runs, and changes its configuration.
@@ -166,7 +169,7 @@ impl MicssClient {
                             // Without the rules, an application's packets would leave the host
                             // unchanged.
                             let _rules = rules.filter(|_| matches!(kind, ApplicationListenerKind::Intercepted));
-                            let ActiveClientConfig { config, peers } = &*in_force;
+                            let ActiveClientConfig { config, peers, .. } = &*in_force;
                             application::serve(config, peers, &stream_metrics, kind, application).await
                         });
                     }
@@ -182,7 +185,7 @@ impl MicssClient {
                         let rules = self.installed.clone();
                         flows.spawn(async move {
                             let _needed = (rules, listener);
-                            let ActiveClientConfig { config, peers } = &*in_force;
+                            let ActiveClientConfig { config, peers, .. } = &*in_force;
                             udp_flow::serve_flow(config, peers, &stream_metrics, flow).await
                         });
                     }
@@ -219,12 +222,13 @@ impl MicssClient {
         let peers = peers(&config, Some(&before.peers)).await?;
         let places = self.listening.iter().cloned().zip(self.kinds.iter().cloned()).collect();
         let (listening, kinds) = listen_all(&config, Some(&before.config), places).await?;
+        let listen = addresses(&listening)?;
         let by_udp = self.udp.listener(config.intercept.as_ref())?;
         self.intercept(config.intercept.clone())?;
         self.udp.replace(by_udp, config.max_streams);
         (self.listening, self.kinds) = (listening, kinds);
         let mut in_force = self.handle.in_force.lock().unwrap_or_else(PoisonError::into_inner);
-        *in_force = Arc::new(ActiveClientConfig { config, peers });
+        *in_force = Arc::new(ActiveClientConfig { config, peers, listen });
         Ok(())
     }
 }
@@ -270,6 +274,7 @@ impl MicssClientHandle {
         let in_force = self.in_force();
         MicssStatus {
             uptime_s: self.stream_metrics.uptime().as_secs_f64(),
+            listen: in_force.listen.clone(),
             streams: self.stream_metrics.streams(),
             redundancy: self.stream_metrics.redundancy(),
             limits: None,
@@ -301,6 +306,11 @@ impl MicssClientHandle {
     fn in_force(&self) -> Arc<ActiveClientConfig> {
         Arc::clone(&self.in_force.lock().unwrap_or_else(PoisonError::into_inner))
     }
+}
+
+/// The addresses of listeners.
+fn addresses(listening: &[ConfiguredListener]) -> io::Result<Vec<SocketAddr>> {
+    listening.iter().map(ConfiguredListener::address).collect()
 }
 
 /// Returns the connections of a finished stream to their pool, if they can be reused.

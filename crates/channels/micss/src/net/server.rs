@@ -75,6 +75,8 @@ pub struct MicssServerHandle {
 /// The configuration in force, and the metrics of each address on which the server listens.
 struct ActiveServerConfig {
     config: Arc<MicssServerConfig>,
+    /// The addresses on which the server and its directory listen.
+    listen: Vec<SocketAddr>,
     channel_metrics: Vec<(SocketAddr, Arc<ChannelMetrics>)>,
 }
 
@@ -100,7 +102,7 @@ impl MicssServer {
             Arc::new(PendingChannelConnections::new(&config)),
             Arc::new(OpenStreams::new(&config)),
         );
-        let mut in_force = ActiveServerConfig::new(config, &listening, &[])?;
+        let mut in_force = ActiveServerConfig::new(config, &listening, directory.as_ref(), &[])?;
         if acceptor.is_some() {
             in_force.channel_metrics.push((HANDED_OVER, Arc::default()));
         }
@@ -232,7 +234,8 @@ impl MicssServer {
         let directory_server = directory_server(&config, path_status).await?;
         let listening = listen(config.listen.iter().copied(), &self.listening).await?;
         let mut in_force = self.handle.in_force.lock().unwrap_or_else(PoisonError::into_inner);
-        *in_force = ActiveServerConfig::new(config, &listening, &in_force.channel_metrics)?;
+        let (directory, before) = (directory_server.as_ref(), &in_force.channel_metrics);
+        *in_force = ActiveServerConfig::new(config, &listening, directory, before)?;
         self.listening = listening;
         Ok(directory_server)
     }
@@ -258,6 +261,7 @@ impl ActiveServerConfig {
     fn new(
         config: MicssServerConfig,
         listening: &[ConfiguredListener],
+        directory: Option<&DirectoryServer>,
         before: &[(SocketAddr, Arc<ChannelMetrics>)],
     ) -> io::Result<Self> {
         let metrics = |place: &ConfiguredListener| {
@@ -266,7 +270,10 @@ impl ActiveServerConfig {
             Ok((address, known.map(|(_, metrics)| Arc::clone(metrics)).unwrap_or_default()))
         };
         let channel_metrics = listening.iter().map(metrics).collect::<io::Result<_>>()?;
-        Ok(Self { config: Arc::new(config), channel_metrics })
+        let directory = directory.map(DirectoryServer::listening).unwrap_or_default();
+        let listen = listening.iter().chain(&directory).map(ConfiguredListener::address);
+        let listen = listen.collect::<io::Result<_>>()?;
+        Ok(Self { config: Arc::new(config), listen, channel_metrics })
     }
 }
 
@@ -294,6 +301,7 @@ impl MicssServerHandle {
         };
         MicssStatus {
             uptime_s: self.stream_metrics.uptime().as_secs_f64(),
+            listen: in_force.listen.clone(),
             streams: self.stream_metrics.streams(),
             redundancy: self.stream_metrics.redundancy(),
             limits: Some(limits),

@@ -11,6 +11,7 @@ pub(super) fn of_all(clients: Vec<TunnelClientStatus>, channels: usize) -> Tunne
     TunnelStatus {
         device: String::new(),
         uptime_s: 0.0,
+        listen: Vec::new(),
         associated: clients.iter().any(|client| client.associated_s.is_some()),
         closed: None,
         achieved: achieved(&clients),

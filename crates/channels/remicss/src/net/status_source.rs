@@ -66,6 +66,9 @@ impl TunnelStatusSource {
             _ => self.of_clients(&peers, &risks, &configured, now),
         };
         status.device.clone_from(&self.device);
+        // A client's channels have no port of their own.
+        let local = configured.iter().map(|channel| channel.local);
+        status.listen = local.filter(|local| local.port() != 0).collect();
         let has_priorities = configured.windows(2).any(|two| two[0].priority != two[1].priority);
         for (channel, configured) in status.channels.iter_mut().zip(&configured) {
             channel.shared_fate.clone_from(&configured.shared_fate);
@@ -139,6 +142,8 @@ impl PeerStatusSource {
         TunnelStatus {
             device: String::new(),
             uptime_s: now.as_secs_f64(),
+            // The addresses are the tunnel's.
+            listen: Vec::new(),
             associated: is_associated,
             // The rules are apart from the tunnel.
             closed: None,

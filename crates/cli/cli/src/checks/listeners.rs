@@ -24,14 +24,45 @@ pub(crate) fn udp(
     listened(subject, address, UdpSocket::bind(address).map(drop), in_use)
 }
 
-/// The finding that an address is in use, perhaps by the daemon that is examined.
-pub(crate) fn address_in_use(subject: &str, address: SocketAddr, whose: &str) -> CheckFinding {
-    let what = format!("{address} is in use: by this {whose}, if it is running");
-    let fix = format!(
-        "if it is not running, see which program uses it: ss -lntup 'sport = :{}'",
-        address.port()
-    );
-    CheckFinding::new(FindingSeverity::Warning, subject, what, fix)
+/// Where the daemon that is examined listens, as its status says. Empty if that is unknown: it does
+/// not run, its status cannot be read, or it has an earlier version, which does not say.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct OwnListeners(pub(crate) Vec<SocketAddr>);
+
+impl OwnListeners {
+    /// The finding that an address is in use: by this daemon, by another program, or, if it is
+    /// unknown where this daemon listens, perhaps by this daemon.
+    pub(crate) fn address_in_use(
+        &self,
+        subject: &str,
+        address: SocketAddr,
+        whose: &str,
+    ) -> CheckFinding {
+        let see = format!("see which program uses it: ss -lntup 'sport = :{}'", address.port());
+        if self.0.is_empty() {
+            let what = format!("{address} is in use: by this {whose}, if it is running");
+            let fix = format!("if it is not running, {see}");
+            return CheckFinding::new(FindingSeverity::Warning, subject, what, fix);
+        }
+        if self.has(address) {
+            let what = format!("{address} is in use by this {whose}, which is running");
+            return CheckFinding::ok(subject, what);
+        }
+        let what = format!(
+            "{address} is in use by another program: this {whose} is running, and does not listen \
+             there"
+        );
+        CheckFinding::new(FindingSeverity::Error, subject, what, see)
+    }
+
+    /// Whether a listener uses an address, perhaps because it has the port on all addresses.
+    fn has(&self, address: SocketAddr) -> bool {
+        self.0.iter().any(|own| {
+            let [own_ip, ip] = [own.ip(), address.ip()].map(|ip| ip.to_canonical());
+            own.port() == address.port()
+                && (own_ip == ip || own_ip.is_unspecified() || ip.is_unspecified())
+        })
+    }
 }
 
 fn listened(
@@ -95,9 +126,27 @@ mod tests {
 
         let taken = TcpListener::bind(free).unwrap();
         let address = taken.local_addr().unwrap();
-        let in_use = tcp("socks", address, || address_in_use("socks", address, "proxy"));
+        let unknown = OwnListeners::default();
+        let in_use = tcp("socks", address, || unknown.address_in_use("socks", address, "proxy"));
         assert_eq!(in_use.level, FindingSeverity::Warning);
         assert!(in_use.message.ends_with("in use: by this proxy, if it is running"), "{in_use:?}");
+    }
+
+    #[test]
+    fn an_address_in_use_is_an_error_only_if_a_running_daemon_does_not_listen_there() {
+        let level = |own: &[&str], address: &str| {
+            let own = own.iter().map(|address| address.parse().unwrap()).collect();
+            let own = OwnListeners(own);
+            own.address_in_use("listen 1", address.parse().unwrap(), "proxy").level
+        };
+        let own = ["127.0.0.1:1080", "[::]:522"];
+        for address in ["127.0.0.1:1080", "[::ffff:127.0.0.1]:1080", "0.0.0.0:1080", "[::1]:522"] {
+            assert_eq!(level(&own, address), FindingSeverity::Ok, "{address}");
+        }
+        for address in ["127.0.0.1:1081", "127.0.0.2:1080", "[::1]:1080"] {
+            assert_eq!(level(&own, address), FindingSeverity::Error, "{address}");
+        }
+        assert_eq!(level(&[], "127.0.0.1:1080"), FindingSeverity::Warning);
     }
 
     #[test]

@@ -9,12 +9,9 @@ use console::CommandFailure;
 use serde::Serialize;
 use service::config::read_file;
 
-#[cfg(feature = "tunnel")]
-use super::status;
-use super::{daemon_names, daemon_of};
+use super::{daemon_names, daemon_of, status};
 use crate::checks::finding::{CheckFinding, FindingSeverity};
 use crate::checks::{files, host};
-use crate::daemon;
 
 /// Reports what this host supports, and errors in a configuration.
 ///
@@ -107,7 +104,8 @@ fn examine(path: &Path) -> Result<DoctorReport, CommandFailure> {
             format!("{shown} is a configuration of sunder {kind}, without errors"),
         ));
         findings.extend(files::keys(path, &text));
-        findings.extend((daemon.findings)(&text, daemon::config_dir(path))?);
+        let own_listeners = |name: &str| status::own_listeners(kind, name);
+        findings.extend((daemon.findings)(&text, path, &own_listeners)?);
     } else {
         let what = format!(
             "{shown} was read as a configuration of sunder {kind}; its settings are not tested yet"

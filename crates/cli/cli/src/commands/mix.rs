@@ -5,6 +5,7 @@ mod metrics;
 mod page;
 
 use std::io;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::thread;
 
@@ -19,6 +20,7 @@ use service::status::{ServiceProblem, ServiceStatus, name_of};
 use tracing::warn;
 
 use crate::checks::finding::CheckFinding;
+use crate::checks::listeners::OwnListeners;
 use crate::commands::load_config;
 use crate::daemon::{self, ConfiguredDaemon, Daemon};
 
@@ -68,8 +70,11 @@ impl ConfiguredDaemon for Mix {
         Ok(MixProxyConfig { config_dir: config_dir.to_owned(), ..MixProxyConfig::from_toml(text)? })
     }
 
-    fn examine(config: &MixProxyConfig) -> Result<Vec<CheckFinding>, CommandFailure> {
-        Ok(examine::findings(config))
+    fn examine(
+        config: &MixProxyConfig,
+        own: &OwnListeners,
+    ) -> Result<Vec<CheckFinding>, CommandFailure> {
+        Ok(examine::findings(config, own))
     }
 }
 
@@ -91,6 +96,10 @@ impl ServiceStatus for MixServiceStatus {
 
     fn uptime_s(&self) -> f64 {
         self.0.uptime_s
+    }
+
+    fn listen(&self) -> Vec<SocketAddr> {
+        self.0.listen.parse::<SocketAddr>().into_iter().collect()
     }
 
     fn problems(&self) -> Vec<ServiceProblem> {

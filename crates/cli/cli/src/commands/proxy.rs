@@ -22,7 +22,7 @@ use tun::route::KernelRoute;
 
 use crate::checks::files::warn_of_exposed_keys;
 use crate::checks::finding::{CheckFinding, FindingSeverity};
-use crate::checks::listeners::open_to_all;
+use crate::checks::listeners::{OwnListeners, open_to_all};
 use crate::checks::uplinks::{ChannelUplink, SHARED_FIX, route, shared_route_warnings};
 use crate::commands::load_config;
 use crate::commands::streams::{self, StreamServiceStatus};
@@ -75,8 +75,11 @@ impl ConfiguredDaemon for Proxy {
         })
     }
 
-    fn examine(config: &MicssClientConfig) -> Result<Vec<CheckFinding>, CommandFailure> {
-        examine::findings(config)
+    fn examine(
+        config: &MicssClientConfig,
+        own: &OwnListeners,
+    ) -> Result<Vec<CheckFinding>, CommandFailure> {
+        examine::findings(config, own)
     }
 }
 

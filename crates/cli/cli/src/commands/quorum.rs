@@ -16,6 +16,7 @@ mod servers;
 mod sign;
 mod ssh_agent;
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
@@ -126,6 +127,10 @@ impl ServiceStatus for QuorumServiceStatus {
 
     fn uptime_s(&self) -> f64 {
         self.0.uptime_s
+    }
+
+    fn listen(&self) -> Vec<SocketAddr> {
+        self.0.listen.clone()
     }
 
     fn problems(&self) -> Vec<ServiceProblem> {

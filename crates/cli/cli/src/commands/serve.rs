@@ -17,7 +17,7 @@ use tokio::sync::oneshot;
 
 use crate::checks::files::warn_of_exposed_keys;
 use crate::checks::finding::{CheckFinding, FindingSeverity};
-use crate::checks::listeners::open_to_all;
+use crate::checks::listeners::{OwnListeners, open_to_all};
 use crate::commands::load_config;
 use crate::commands::streams::{self, StreamServiceStatus};
 use crate::daemon::{self, ConfiguredDaemon, Daemon};
@@ -65,8 +65,11 @@ impl ConfiguredDaemon for Serve {
         })
     }
 
-    fn examine(config: &MicssServerConfig) -> Result<Vec<CheckFinding>, CommandFailure> {
-        examine::findings(config)
+    fn examine(
+        config: &MicssServerConfig,
+        own: &OwnListeners,
+    ) -> Result<Vec<CheckFinding>, CommandFailure> {
+        examine::findings(config, own)
     }
 }
 

@@ -23,6 +23,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::{DaemonStatus, LEGENDS, daemon_names};
+use crate::checks::listeners::OwnListeners;
 #[cfg(feature = "tunnel")]
 use crate::checks::{closed, finding::CheckFinding};
 
@@ -180,6 +181,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
 pub(super) fn running() -> Vec<DaemonStatus> {
     let asked = service::runtime().ok().map(|runtime| runtime.block_on(ask_all()));
     asked.and_then(Result::ok).unwrap_or_default()
+}
+
+/// Where the daemon of this kind and name listens, if it runs on this host and says so.
+pub(super) fn own_listeners(kind: &str, name: &str) -> OwnListeners {
+    let running = running();
+    let own = running.iter().find(|daemon| (daemon.kind(), daemon.name()) == (kind, name));
+    OwnListeners(own.map(DaemonStatus::listen).unwrap_or_default())
 }
 
 /// The tunnels for which this host is closed although they are not among these daemons.

@@ -3,6 +3,8 @@
 mod metrics;
 mod page;
 
+use std::net::SocketAddr;
+
 use micss::status::MicssStatus;
 use serde::{Deserialize, Serialize};
 use service::metrics::PrometheusMetric;
@@ -39,6 +41,10 @@ impl ServiceStatus for StreamServiceStatus {
 
     fn uptime_s(&self) -> f64 {
         self.status.uptime_s
+    }
+
+    fn listen(&self) -> Vec<SocketAddr> {
+        self.status.listen.clone()
     }
 
     fn problems(&self) -> Vec<ServiceProblem> {

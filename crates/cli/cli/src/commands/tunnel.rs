@@ -11,6 +11,7 @@ mod limits;
 mod metrics;
 mod page;
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::{future, io};
 
@@ -31,6 +32,7 @@ use service::status::{ServiceProblem, ServiceStatus};
 use tun::route::KernelRoute;
 
 use crate::checks::finding::{CheckFinding, FindingSeverity};
+use crate::checks::listeners::OwnListeners;
 use crate::checks::uplinks::{ChannelUplink, SHARED_FIX, route, shared_route_warnings};
 use crate::commands::load_config;
 use crate::daemon::{self, ConfiguredDaemon, Daemon};
@@ -107,8 +109,15 @@ impl ConfiguredDaemon for Tunnel {
         Ok(config)
     }
 
-    fn examine(config: &TunnelConfig) -> Result<Vec<CheckFinding>, CommandFailure> {
-        Ok(examine::findings(config))
+    fn status_name(config: &TunnelConfig, _path: &Path) -> String {
+        config.device.clone()
+    }
+
+    fn examine(
+        config: &TunnelConfig,
+        own: &OwnListeners,
+    ) -> Result<Vec<CheckFinding>, CommandFailure> {
+        Ok(examine::findings(config, own))
     }
 }
 
@@ -125,6 +134,10 @@ impl ServiceStatus for TunnelServiceStatus {
 
     fn uptime_s(&self) -> f64 {
         self.0.uptime_s
+    }
+
+    fn listen(&self) -> Vec<SocketAddr> {
+        self.0.listen.clone()
     }
 
     fn problems(&self) -> Vec<ServiceProblem> {

@@ -8,11 +8,12 @@ use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::Value;
 
-/// Runs `sunder doctor` on a file.
+/// Runs `sunder doctor` on a file, in whose directory status sockets are.
 fn doctor(config: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_sunder"));
     command.args(["doctor", "--config"]).arg(config).args(arguments).stdin(Stdio::null());
-    command.output().unwrap()
+    // It finds only daemons that a test has started.
+    command.env("RUNTIME_DIRECTORY", config.parent().unwrap()).output().unwrap()
 }
 
 /// What it finds, as a document.
@@ -121,10 +122,27 @@ fn what_is_no_configuration_is_reported() {
     assert_eq!(doctor(&path, &[]).status.code(), Some(1));
 }
 
-/// `sunder serve`, killed when dropped.
-struct Server(Child);
+/// A daemon, killed when dropped.
+struct RunningDaemon(Child);
 
-impl Drop for Server {
+impl RunningDaemon {
+    /// Starts `sunder COMMAND` with its status socket in the directory of its configuration.
+    /// Returns the first address on which it listens, too.
+    fn start(kind: &str, config: &Path) -> (Self, String) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sunder"));
+        command.arg(kind).arg("--config").arg(config).stdin(Stdio::null());
+        command.env("RUNTIME_DIRECTORY", config.parent().unwrap());
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let output = child.stdout.take().unwrap();
+        let daemon = Self(child);
+        let mut line = String::new();
+        BufReader::new(output).read_line(&mut line).unwrap();
+        let address = line.trim_end().strip_prefix("listening on ").expect("an address");
+        (daemon, address.split(": ").next().unwrap().to_owned())
+    }
+}
+
+impl Drop for RunningDaemon {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -143,15 +161,10 @@ fn servers_are_distinguished_from_others() {
         }
     });
     let text = |address: &str| format!("listen = [\"{address}\"]\nallow = [\"127.0.0.1:1\"]\n");
-    let (directory, serve) = file("serve.toml", &text("127.0.0.1:0"));
-    let mut command = Command::new(env!("CARGO_BIN_EXE_sunder"));
-    command.arg("serve").arg("--config").arg(&serve).env("RUNTIME_DIRECTORY", directory.path());
-    let mut server = Server(command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap());
-    let mut line = String::new();
-    BufReader::new(server.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    let address = line.trim_end().strip_prefix("listening on ").expect("an address");
+    let (_directory, serve) = file("serve.toml", &text("127.0.0.1:0"));
+    let (_server, address) = RunningDaemon::start("serve", &serve);
 
-    let servers = [address.to_owned(), nobody.to_string(), strange.to_string()];
+    let servers = [address.clone(), nobody.to_string(), strange.to_string()];
     let channels = servers.map(|server| format!("[[channel]]\nserver = \"{server}\"\n")).concat();
     let (_directory, proxy) = file("proxy.toml", &format!("socks = \"127.0.0.1:0\"\n{channels}"));
     let found = report(&proxy);
@@ -167,11 +180,44 @@ fn servers_are_distinguished_from_others() {
         assert!(channel["message"].as_str().unwrap().contains(message), "{channel}");
     }
     // The server's own address is in use, and rightly so.
-    std::fs::write(&serve, text(address)).unwrap();
-    let found = report(&serve);
-    let [listen] = about(&found, "listen 1")[..] else { panic!("{found:#}") };
-    assert_eq!(listen["level"], "ok", "{listen}");
-    assert!(listen["message"].as_str().unwrap().contains("a running sunder serve"));
+    std::fs::write(&serve, text(&address)).unwrap();
+    assert_finding(&serve, "listen 1", "ok", "by this serve, which is running");
+    // Without its status, its greeting shows that.
+    let (_elsewhere, copy) = file("serve.toml", &text(&address));
+    assert_finding(&copy, "listen 1", "ok", "a running sunder serve");
+    std::fs::write(&serve, text(&strange.to_string())).unwrap();
+    assert_finding(&serve, "listen 1", "error", "by another program: this serve is running");
+}
+
+/// Asserts that there is one finding about something, and how it is.
+fn assert_finding(config: &Path, subject: &str, level: &str, message: &str) {
+    let report = report(config);
+    let [finding] = about(&report, subject)[..] else { panic!("{report:#}") };
+    assert_eq!(finding["level"], level, "{finding}");
+    assert!(finding["message"].as_str().unwrap().contains(message), "{finding}");
+}
+
+#[test]
+fn address_of_the_running_proxy_is_distinguished_from_that_of_another_program() {
+    let stranger = TcpListener::bind("127.0.0.1:0").unwrap();
+    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let text = |socks: &str| {
+        let channel = format!("[[channel]]\nserver = \"{nobody}\"\n");
+        format!("socks = \"{socks}\"\nthreshold = 1\n{channel}{channel}")
+    };
+    let (_directory, config) = file("proxy.toml", &text("127.0.0.1:0"));
+    let (proxy, address) = RunningDaemon::start("proxy", &config);
+    std::fs::write(&config, text(&address)).unwrap();
+    assert_finding(&config, "socks", "ok", "by this proxy, which is running");
+    // A configuration of another name is that of another proxy, or a copy.
+    let other = config.with_file_name("other.toml");
+    std::fs::write(&other, text(&address)).unwrap();
+    assert_finding(&other, "socks", "warning", "by this proxy, if it is running");
+    let taken = stranger.local_addr().unwrap().to_string();
+    std::fs::write(&config, text(&taken)).unwrap();
+    assert_finding(&config, "socks", "error", "by another program: this proxy is running");
+    drop(proxy);
+    assert_finding(&config, "socks", "warning", "by this proxy, if it is running");
 }
 
 #[test]

@@ -11,6 +11,7 @@ mod probe;
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -166,6 +167,8 @@ struct SharedLinks {
     own: Arc<IdentitySecretKey>,
     /// The zero of the protocol's time.
     start: Instant,
+    /// The addresses on which this server listens.
+    listen: Vec<SocketAddr>,
     inboxes: [UnboundedSender<LinkEvent>; 3],
     /// The bytes of messages of each topic that were passed to links.
     sent: [AtomicU64; 3],
@@ -253,9 +256,11 @@ impl QuorumLinks {
         let peers = Mutex::default();
         let (own, start, sent) = (Arc::new(own), Instant::now(), Default::default());
         let (named, refused_connections) = (Notify::new(), AtomicU64::new(0));
+        let listen = listening.iter().filter_map(|listener| listener.address().ok()).collect();
         let shared = SharedLinks {
             own,
             start,
+            listen,
             inboxes,
             sent,
             peers,
@@ -379,6 +384,11 @@ impl QuorumLinks {
         if let Some(state) = self.shared.peers().get_mut(&from.to_bytes()) {
             state.refused_messages += 1;
         }
+    }
+
+    /// The addresses on which this server listens.
+    pub fn listen(&self) -> Vec<SocketAddr> {
+        self.shared.listen.clone()
     }
 
     /// The number of refused connections: their other end did not prove a key that may connect

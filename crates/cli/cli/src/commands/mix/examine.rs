@@ -11,12 +11,13 @@ use mix::{MemberCost, ProxyCost, StateFileError, StateFolder};
 use rustix::fs::statvfs;
 
 use crate::checks::finding::{CheckFinding, FindingSeverity};
+use crate::checks::listeners::OwnListeners;
 use crate::checks::{host, listeners};
 
 /// The findings. A state directory that does not exist is not made.
-pub(super) fn findings(config: &MixProxyConfig) -> Vec<CheckFinding> {
+pub(super) fn findings(config: &MixProxyConfig, own: &OwnListeners) -> Vec<CheckFinding> {
     let mut findings = vec![identity(&config.config_dir.join(&config.identity))];
-    findings.extend(listen(&config.listen));
+    findings.extend(listen(&config.listen, own));
     findings.push(state(&config.config_dir.join(&config.state)));
     if config.groups.is_empty() {
         let what = "there is none: nobody can chat";
@@ -50,7 +51,7 @@ fn identity(path: &Path) -> CheckFinding {
     }
 }
 
-fn listen(address: &str) -> Vec<CheckFinding> {
+fn listen(address: &str, own: &OwnListeners) -> Vec<CheckFinding> {
     let addresses: Vec<SocketAddr> = match address.to_socket_addrs() {
         Ok(addresses) => addresses.collect(),
         Err(failed) => {
@@ -60,7 +61,7 @@ fn listen(address: &str) -> Vec<CheckFinding> {
         }
     };
     let addresses = addresses.into_iter().flat_map(|address| {
-        let in_use = move || listeners::address_in_use("listen", address, "mix");
+        let in_use = move || own.address_in_use("listen", address, "mix");
         [listeners::tcp("listen", address, in_use), listeners::udp("listen", address, in_use)]
     });
     addresses.collect()

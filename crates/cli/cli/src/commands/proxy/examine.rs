@@ -9,6 +9,7 @@ use micss::config::{MicssClientConfig, RemoteServerConfig, StreamChannelConfig};
 use super::{most_channels, risks, within_limits};
 use crate::checks::finding::{CheckFinding, FindingSeverity};
 use crate::checks::greeting::{GreetingOutcome, probe_channels};
+use crate::checks::listeners::OwnListeners;
 use crate::checks::uplinks::{ChannelUplink, route};
 use crate::checks::{files, host, links, listeners};
 
@@ -16,9 +17,12 @@ use crate::checks::{files, host, links, listeners};
 ///
 /// # Errors
 /// When the system refuses to start threads.
-pub(crate) fn findings(config: &MicssClientConfig) -> Result<Vec<CheckFinding>, CommandFailure> {
+pub(crate) fn findings(
+    config: &MicssClientConfig,
+    own: &OwnListeners,
+) -> Result<Vec<CheckFinding>, CommandFailure> {
     let mut findings = risks(config, route);
-    findings.extend(entrances(config));
+    findings.extend(entrances(config, own));
     findings.extend(channels(config)?);
     findings.extend(directory(config));
     let possible = within_limits(config.clone()).max_streams;
@@ -28,13 +32,13 @@ pub(crate) fn findings(config: &MicssClientConfig) -> Result<Vec<CheckFinding>, 
 }
 
 /// The listeners for applications.
-fn entrances(config: &MicssClientConfig) -> Vec<CheckFinding> {
+fn entrances(config: &MicssClientConfig, own: &OwnListeners) -> Vec<CheckFinding> {
     let socks = config.socks.map(|address| ("socks".to_owned(), address));
     let forwards = config.forwards.iter().enumerate();
     let forwards =
         forwards.map(|(index, forward)| (format!("forward {}", index + 1), forward.listen));
     let listener = |(subject, address): (String, _)| {
-        listeners::tcp(&subject, address, || listeners::address_in_use(&subject, address, "proxy"))
+        listeners::tcp(&subject, address, || own.address_in_use(&subject, address, "proxy"))
     };
     let mut findings: Vec<CheckFinding> = socks.into_iter().chain(forwards).map(listener).collect();
     findings.extend(host::leftover_rules());
@@ -45,7 +49,7 @@ fn entrances(config: &MicssClientConfig) -> Vec<CheckFinding> {
         if intercept.intercepts_udp() {
             let (subject, address) = ("intercept_port, UDP", any(intercept.port()));
             findings.push(listeners::udp(subject, address, || {
-                listeners::address_in_use(subject, address, "proxy")
+                own.address_in_use(subject, address, "proxy")
             }));
         }
         let interfaces = intercept.interfaces();
@@ -154,7 +158,8 @@ mod tests {
             "socks = \"0.0.0.0:0\"\n[[channel]]\nserver = \"{server}\"\n[[channel]]\nserver = \"{server}\"\n\
              source = \"192.0.2.77\"\n[[channel]]\nserver = \"{server}\"\ndevice = \"none0\"\n"
         );
-        let found = findings(&MicssClientConfig::from_toml(&text).unwrap()).unwrap();
+        let config = MicssClientConfig::from_toml(&text).unwrap();
+        let found = findings(&config, &OwnListeners::default()).unwrap();
         let of = |subject: &str| -> Vec<&CheckFinding> {
             found.iter().filter(|finding| finding.subject == subject).collect()
         };
@@ -195,7 +200,8 @@ mod tests {
                 "socks = \"127.0.0.1:0\"\nthreshold = {threshold}\n[[channel]]\nserver = \"{alive}\"\n\
                  [[channel]]\nserver = \"{dead}\"\n"
             );
-            let found = findings(&MicssClientConfig::from_toml(&text).unwrap()).unwrap();
+            let config = MicssClientConfig::from_toml(&text).unwrap();
+            let found = findings(&config, &OwnListeners::default()).unwrap();
             let of = |subject| found.iter().find(|finding| finding.subject == subject).unwrap();
             let levels = [of("channel 1").level, of("channel 2").level];
             assert_eq!(levels, [FindingSeverity::Ok, expected], "{found:#?}");

@@ -22,6 +22,7 @@ use service::memory;
 
 use super::page;
 use crate::checks::finding::{CheckFinding, FindingSeverity};
+use crate::checks::listeners::OwnListeners;
 use crate::checks::{host, listeners};
 
 /// The free space that a refresh of the largest group may need, in bytes.
@@ -37,7 +38,10 @@ const CLOCK_TOLERANCE: Duration = Duration::from_secs(60);
 const MAX_SOCKET_PATH: usize = 107;
 
 /// The findings. The servers that it asks may log a refused connection.
-pub(super) fn findings(config: &QuorumNodeConfig) -> Result<Vec<CheckFinding>, CommandFailure> {
+pub(super) fn findings(
+    config: &QuorumNodeConfig,
+    own: &OwnListeners,
+) -> Result<Vec<CheckFinding>, CommandFailure> {
     let mut findings = Vec::new();
     let identity = identity(&config.config_dir.join(&config.identity), &mut findings);
     let identity = identity.map(Arc::new);
@@ -76,9 +80,7 @@ pub(super) fn findings(config: &QuorumNodeConfig) -> Result<Vec<CheckFinding>, C
         }
     }
     findings.extend(config.listen.iter().map(|address| {
-        listeners::tcp("listen", *address, || {
-            listeners::address_in_use("listen", *address, "quorum node")
-        })
+        listeners::tcp("listen", *address, || own.address_in_use("listen", *address, "quorum node"))
     }));
     if let Some(identity) = &identity {
         findings.extend(member(config, store.as_ref(), &identity.public()));

@@ -17,6 +17,7 @@ use tracing::{info, warn};
 use super::{QuorumServiceStatus, examine, page};
 use crate::checks::finding::CheckFinding;
 use crate::checks::host;
+use crate::checks::listeners::OwnListeners;
 use crate::commands::load_config;
 use crate::daemon::{self, ConfiguredDaemon, Daemon};
 
@@ -71,8 +72,11 @@ impl ConfiguredDaemon for Quorum {
         })
     }
 
-    fn examine(config: &QuorumNodeConfig) -> Result<Vec<CheckFinding>, CommandFailure> {
-        examine::findings(config)
+    fn examine(
+        config: &QuorumNodeConfig,
+        own: &OwnListeners,
+    ) -> Result<Vec<CheckFinding>, CommandFailure> {
+        examine::findings(config, own)
     }
 }
 

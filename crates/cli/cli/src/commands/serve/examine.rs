@@ -15,6 +15,7 @@ use tokio::time::timeout;
 use super::{open_listeners, within_limits};
 use crate::checks::finding::{CheckFinding, FindingSeverity};
 use crate::checks::greeting::{GreetingOutcome, probe_channel};
+use crate::checks::listeners::OwnListeners;
 use crate::checks::{host, listeners};
 
 /// How long the lookup of a name may take.
@@ -24,19 +25,22 @@ const LOOKUP_TIMEOUT: Duration = Duration::from_secs(3);
 ///
 /// # Errors
 /// When the system refuses to start threads.
-pub(crate) fn findings(config: &MicssServerConfig) -> Result<Vec<CheckFinding>, CommandFailure> {
+pub(crate) fn findings(
+    config: &MicssServerConfig,
+    own: &OwnListeners,
+) -> Result<Vec<CheckFinding>, CommandFailure> {
     let runtime = service::runtime()?;
     let mut findings = risks(config);
     findings.extend(open_listeners(config));
     let places = config.listen.iter().enumerate();
     findings.extend(places.map(|(index, address)| {
         let subject = format!("listen {}", index + 1);
-        listeners::tcp(&subject, *address, || in_use(&subject, *address, &runtime))
+        listeners::tcp(&subject, *address, || in_use(&subject, *address, own, &runtime))
     }));
     let questions = config.directory.iter().flat_map(|directory| &directory.listen);
     findings.extend(questions.map(|address| {
         let subject = "directory, listen";
-        listeners::tcp(subject, *address, || listeners::address_in_use(subject, *address, "serve"))
+        listeners::tcp(subject, *address, || own.address_in_use(subject, *address, "serve"))
     }));
     findings.extend(runtime.block_on(services(&config.allow)));
     runtime.shutdown_background();
@@ -82,9 +86,17 @@ fn risks(config: &MicssServerConfig) -> Vec<CheckFinding> {
     risks
 }
 
-/// The finding for an address in use. If a server of streams answers there, it is taken for this
-/// one.
-fn in_use(subject: &str, address: SocketAddr, runtime: &Runtime) -> CheckFinding {
+/// The finding for an address in use. If it is unknown where this server listens, and a server of
+/// streams answers there, it is taken for this one.
+fn in_use(
+    subject: &str,
+    address: SocketAddr,
+    own: &OwnListeners,
+    runtime: &Runtime,
+) -> CheckFinding {
+    if !own.0.is_empty() {
+        return own.address_in_use(subject, address, "serve");
+    }
     let channel = StreamChannelConfig::to(address);
     if let GreetingOutcome::Greeted(_) = runtime.block_on(probe_channel(&channel)) {
         return CheckFinding::ok(subject, format!("{address} is in use by a running sunder serve"));
@@ -138,7 +150,7 @@ mod tests {
              allow = [\"localhost:1\", \"no-such-name.invalid:1\"]\n"
         );
         let config = MicssServerConfig::from_toml(&text).unwrap();
-        let found = findings(&config).unwrap();
+        let found = findings(&config, &OwnListeners::default()).unwrap();
         closer.join().unwrap();
         let subjects = |level: FindingSeverity| -> Vec<&str> {
             let of_level = found.iter().filter(|finding| finding.level == level);

@@ -297,6 +297,7 @@ mod tests {
         let interception = None;
         let status = MicssStatus {
             uptime_s: 1.5,
+            listen: Vec::new(),
             streams,
             redundancy,
             limits,

@@ -269,6 +269,7 @@ mod tests {
         let (redundancy, limits, interception) = (StreamRedundancy::default(), None, None);
         let status = MicssStatus {
             uptime_s: 1.0,
+            listen: Vec::new(),
             streams,
             redundancy,
             limits,

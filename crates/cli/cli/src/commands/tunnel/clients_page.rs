@@ -148,6 +148,7 @@ mod tests {
         TunnelStatus {
             device: "sunder0".into(),
             uptime_s,
+            listen: Vec::new(),
             associated: true,
             closed: None,
             achieved: MeasuredProperties::default(),

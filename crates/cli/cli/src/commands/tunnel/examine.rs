@@ -8,30 +8,33 @@ use tun::route::route_to;
 
 use super::{closing, limits, risks};
 use crate::checks::finding::{CheckFinding, FindingSeverity};
+use crate::checks::listeners::OwnListeners;
 use crate::checks::uplinks::{ChannelUplink, route};
 use crate::checks::{host, links, listeners};
 use crate::commands::{DaemonStatus, status};
 
 /// The findings. No packet is sent.
-pub(crate) fn findings(config: &TunnelConfig) -> Vec<CheckFinding> {
+pub(crate) fn findings(config: &TunnelConfig, own: &OwnListeners) -> Vec<CheckFinding> {
     let rights = host::ProcessCapabilities::of_this_process();
     let mut findings = vec![
         host::network_devices(rights, FindingSeverity::Error),
         host::tun_device(FindingSeverity::Error),
     ];
     findings.extend(risks(config, route));
-    findings.extend(own_device(&config.device));
+    let running = status::running();
+    let own_tunnel = running.iter().find_map(|daemon| match daemon {
+        DaemonStatus::Tunnel(tunnel) if tunnel.0.device == config.device => Some(&tunnel.0),
+        _ => None,
+    });
+    findings.extend(own_device(&config.device, own_tunnel.is_some()));
     findings.extend(closing::findings(config));
-    for daemon in status::running() {
-        if let DaemonStatus::Tunnel(tunnel) = daemon
-            && tunnel.0.device == config.device
-        {
-            findings.extend(tunnel.0.channels.iter().enumerate().filter_map(black_hole));
-            findings.extend(limits::findings(&tunnel.0.channels));
-        }
+    if let Some(tunnel) = own_tunnel {
+        findings.extend(tunnel.channels.iter().enumerate().filter_map(black_hole));
+        findings.extend(limits::findings(&tunnel.channels));
     }
     for (index, channel) in config.channels.iter().enumerate() {
-        findings.extend(of_channel(&format!("channel {}", index + 1), config.end, channel));
+        let subject = format!("channel {}", index + 1);
+        findings.extend(of_channel(&subject, config.end, channel, own));
     }
     findings.extend(config.quota_file.as_deref().and_then(unwritable));
     if !config.routes.is_empty() {
@@ -46,10 +49,14 @@ pub(crate) fn findings(config: &TunnelConfig) -> Vec<CheckFinding> {
     findings
 }
 
-/// The tunnel's device must not exist yet.
-fn own_device(name: &str) -> Option<CheckFinding> {
+/// The tunnel's device must not exist yet, unless the tunnel runs.
+fn own_device(name: &str, is_running: bool) -> Option<CheckFinding> {
     let path = Path::new("/sys/class/net").join(name);
     if path.join("tun_flags").exists() {
+        if is_running {
+            let what = format!("{name} is the device of this tunnel, which is running");
+            return Some(CheckFinding::ok("device", what));
+        }
         let what = format!(
             "the device {name} exists: it is this tunnel's, if the tunnel is \
                             running"
@@ -97,7 +104,12 @@ fn black_hole((index, channel): (usize, &TunnelChannelStatus)) -> Option<CheckFi
     Some(CheckFinding::new(FindingSeverity::Warning, format!("channel {}", index + 1), what, fix))
 }
 
-fn of_channel(subject: &str, end: TunnelEnd, channel: &TunnelChannelConfig) -> Vec<CheckFinding> {
+fn of_channel(
+    subject: &str,
+    end: TunnelEnd,
+    channel: &TunnelChannelConfig,
+    own_listeners: &OwnListeners,
+) -> Vec<CheckFinding> {
     let device = channel.device.as_ref();
     let mut findings: Vec<CheckFinding> =
         device.and_then(|name| links::device(subject, name)).into_iter().collect();
@@ -105,7 +117,7 @@ fn of_channel(subject: &str, end: TunnelEnd, channel: &TunnelChannelConfig) -> V
     let source = (!own.is_unspecified()).then_some(own);
     match end {
         TunnelEnd::Server => findings.push(listeners::udp(subject, channel.local, || {
-            listeners::address_in_use(subject, channel.local, "tunnel")
+            own_listeners.address_in_use(subject, channel.local, "tunnel")
         })),
         TunnelEnd::Client => findings.extend(source.and_then(|own| links::source(subject, own))),
     }
@@ -172,7 +184,8 @@ mod tests {
                       [[channel]]\nserver = \"127.0.0.1:9\"\ndevice = \"none0\"\n\
                       [[channel]]\nserver = \"127.0.0.1:9\"\nsource = \"192.0.2.77\"\n";
         let report = |text: &str| {
-            let found = findings(&TunnelConfig::from_toml(text).unwrap()).into_iter();
+            let config = TunnelConfig::from_toml(text).unwrap();
+            let found = findings(&config, &OwnListeners::default()).into_iter();
             let lines = found.map(|CheckFinding { level, subject, message, .. }| {
                 format!("{level:?} {subject}: {message}")
             });

@@ -250,6 +250,7 @@ mod tests {
         TunnelStatus {
             device: "sunder0".into(),
             uptime_s: 1.0,
+            listen: Vec::new(),
             associated: false,
             closed: None,
             achieved: MeasuredProperties::default(),

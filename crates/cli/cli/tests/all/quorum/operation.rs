@@ -4,7 +4,6 @@ use std::fs;
 use std::process::Command;
 
 use super::group::{Group, Server, error_of, signal, wait_until};
-use crate::common::sunder;
 
 #[test]
 fn a_server_reads_its_rules_again_and_returns_from_a_backup_and_from_nothing() {
@@ -41,9 +40,16 @@ fn a_server_reads_its_rules_again_and_returns_from_a_backup_and_from_nothing() {
     let status: serde_json::Value = serde_json::from_slice(&status.stdout).unwrap();
     let text = status.to_string();
     assert_eq!(text.matches("\"kind\":\"quorum\"").count(), 4, "{text}");
-    let doctor = sunder(group.place.path(), &["doctor", "--config", "1.toml"]);
+    let doctor = Command::new(env!("CARGO_BIN_EXE_sunder"))
+        .args(["doctor", "--config", "1.toml"])
+        .current_dir(group.place.path())
+        .env("RUNTIME_DIRECTORY", group.place.path())
+        .output()
+        .unwrap();
     let doctor = String::from_utf8(doctor.stdout).unwrap();
-    assert!(doctor.contains("this server is ") && doctor.contains("in use"), "{doctor}");
+    for expected in ["this server is ", "in use by this quorum node, which is running"] {
+        assert!(doctor.contains(expected), "{expected}: {doctor}");
+    }
 
     // A backup of a running server replaces a lost database.
     let printed = group.run(&["backup", "--config", "4.toml", "backup"]);

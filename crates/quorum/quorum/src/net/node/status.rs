@@ -1,5 +1,6 @@
 //! The status of a node.
 
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use keys::AnyPublicKey;
@@ -53,6 +54,9 @@ pub struct QuorumNodeStatus {
     pub name: String,
     /// How long it has been running, in seconds.
     pub uptime_s: f64,
+    /// The addresses on which it listens.
+    #[serde(default)]
+    pub listen: Vec<SocketAddr>,
     /// Its health.
     pub health: NodeHealth,
     /// The number of servers of the group, or 0 if no group is known.
@@ -356,6 +360,7 @@ impl NodeHandle {
         QuorumNodeStatus {
             name,
             uptime_s: self.start.elapsed().as_secs_f64(),
+            listen: self.links.listen(),
             health,
             servers: epoch.map_or(0, |epoch| epoch.servers as u64),
             faulty: faulty as u64,
