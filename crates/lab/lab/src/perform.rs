@@ -88,8 +88,9 @@ pub fn perform(
     context: TrialContext<'_>,
     report: &(dyn Fn(&TrialProgress) + Sync),
 ) -> Result<TrialMeasurement, TrialError> {
-    write_files(trial, context.files)
-        .map_err(|error| failed(format!("cannot write the trial's files: {error}")))?;
+    write_files(trial, context.files).map_err(|error| {
+        failed(format!("cannot write the trial's files: {}", sandbox::write_error(&error)))
+    })?;
     let trial = &with_hosts_of_driver(trial)?;
     let network = EmulatedNetwork::new(trial, context).map_err(failed)?;
     let network = TrialNetwork::Emulated { network, files: context.files };

@@ -77,6 +77,18 @@ pub(crate) fn trial_files() -> PathBuf {
     Path::new(SCRATCH).join("trial")
 }
 
+/// An error of writing files of a trial, in words. If no space is left, it says where.
+pub(crate) fn write_error(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            format!(
+                "{SCRATCH} is full: it has a quarter of the memory; give the trial less to write"
+            )
+        }
+        _ => error.to_string(),
+    }
+}
+
 /// A path that leads to this program in each sandbox.
 pub(crate) fn program_link() -> PathBuf {
     Path::new(SCRATCH).join("sunder")
@@ -307,4 +319,16 @@ fn protect_parameters(flags: MountFlags, network: SandboxNetwork) -> rustix::io:
         mount_bind_recursive("/proc/sys/net", "/proc/sys/net")?;
     }
     mount_remount("/proc/sys", flags | MountFlags::BIND | MountFlags::RDONLY, c"")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn error_of_a_full_disk_names_its_directory() {
+        let full = write_error(&io::ErrorKind::StorageFull.into());
+        assert!(full.starts_with("/dev/shm is full: ") && full.contains("less to write"), "{full}");
+        assert!(!write_error(&io::ErrorKind::NotFound.into()).contains("full"));
+    }
 }

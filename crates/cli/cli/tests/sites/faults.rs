@@ -177,7 +177,7 @@ pub(crate) fn full_disk() {
     let large = full.replace("[zeros]", &format!("[files]\n\"text\" = \"{text}\"\n[zeros]"));
     let output = testbed.run("large", &large, &[]).wait_with_output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
-    let why = "site syd: cannot write text: its disk for trials is full";
+    let why = "site syd: cannot write text: /dev/shm is full: ";
     assert!(stderr.contains(why), "{stderr}");
     // The same command continues when there is room.
     fs::remove_file(testbed.path("fill")).unwrap();

@@ -225,13 +225,7 @@ fn open(path: &Path, begins: bool) -> io::Result<File> {
 }
 
 fn unwritten(path: &TrialFilePath, error: &io::Error) -> String {
-    let what = match error.kind() {
-        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
-            format!("its disk for trials is full ({})", sandbox::SCRATCH)
-        }
-        _ => error.to_string(),
-    };
-    format!("cannot write {}: {what}", path.as_str())
+    format!("cannot write {}: {}", path.as_str(), sandbox::write_error(error))
 }
 
 /// Whether a file system has no room left.

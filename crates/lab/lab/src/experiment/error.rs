@@ -99,7 +99,7 @@ pub enum ExperimentRunError {
     #[error("{} is being written by another run; wait for it, or choose another place with --out", .0.display())]
     Busy(PathBuf),
     /// Results cannot be written.
-    #[error("cannot write {}: {}", .0.display(), .1)]
+    #[error("cannot write {}: {}{}", .0.display(), .1, advice(.1))]
     Writing(PathBuf, io::Error),
     /// A trial failed: its name, and why.
     #[error("{0}: {1}")]
@@ -135,6 +135,16 @@ impl ExperimentProblem {
     }
 }
 
+/// The end of the text of an error of writing: what to do if the disk is full.
+fn advice(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            "; make room there, or choose another place with --out"
+        }
+        _ => "",
+    }
+}
+
 /// Shortens a text to at most `most` characters, and keeps its beginning and its end.
 fn short(text: &str, most: usize) -> String {
     let letters: Vec<char> = text.chars().collect();
@@ -144,4 +154,20 @@ fn short(text: &str, most: usize) -> String {
     let part = most / 2;
     let (start, end) = (&letters[..part], &letters[letters.len() - part..]);
     start.iter().chain(&['\u{2026}']).chain(end).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn error_of_a_full_disk_names_the_place_and_what_to_do() {
+        let full = io::ErrorKind::StorageFull.into();
+        let shown = ExperimentRunError::Writing("runs/a".into(), full).to_string();
+        assert!(shown.starts_with("cannot write runs/a: "), "{shown}");
+        assert!(
+            shown.ends_with("; make room there, or choose another place with --out"),
+            "{shown}"
+        );
+    }
 }

@@ -54,8 +54,9 @@ fn attempt(
     let names: BTreeSet<&String> = hosts.values().collect();
     let used: Vec<&SiteConnection> = names.iter().filter_map(|name| sites.site(name)).collect();
     // Drivers read some of them.
-    write_files(trial, context.files)
-        .map_err(|error| failed(format!("cannot write the trial's files: {error}")))?;
+    write_files(trial, context.files).map_err(|error| {
+        failed(format!("cannot write the trial's files: {}", sandbox::write_error(&error)))
+    })?;
     for site in &used {
         begin(site, trial).map_err(failed)?;
     }

@@ -33,7 +33,7 @@ pub enum StateFileError {
         path: PathBuf,
     },
     /// An I/O operation failed.
-    #[error("state {}: {source}", .path.display())]
+    #[error("state {}: {source}{}", .path.display(), advice(.source))]
     Io {
         /// The file or directory.
         path: PathBuf,
@@ -49,6 +49,14 @@ pub enum StateFileError {
     /// The system gives no random bytes.
     #[error(transparent)]
     Random(#[from] RandomError),
+}
+
+/// The end of an error's text: what to do if the disk is full.
+fn advice(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "; make room there",
+        _ => "",
+    }
 }
 
 /// A locked directory with the state of this process.
@@ -191,6 +199,15 @@ mod tests {
         file.set_len(MAX_LEN + 1).unwrap();
         let error = folder.read("x").err().unwrap();
         assert!(matches!(error, StateFileError::Io { .. }), "{error}");
+    }
+
+    #[test]
+    fn error_of_a_full_disk_names_the_file_and_what_to_do() {
+        let source = io::ErrorKind::StorageFull.into();
+        let error = StateFileError::Io { path: "/var/lib/mix/friends.group".into(), source };
+        let shown = error.to_string();
+        assert!(shown.starts_with("state /var/lib/mix/friends.group: "), "{shown}");
+        assert!(shown.ends_with("; make room there"), "{shown}");
     }
 
     /// Computed by another program. The nonce is 0, 1, 2 ... 23.

@@ -20,6 +20,7 @@ mod status;
 #[cfg(test)]
 mod tests;
 
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -63,6 +64,16 @@ pub enum NodeError {
     /// A thread of the server has panicked, which is a bug of this program.
     #[error("a thread of the server has panicked")]
     Panicked,
+}
+
+impl NodeError {
+    /// Adds the path of the store's database to errors of it.
+    fn in_database(self, path: &Path) -> Self {
+        match self {
+            Self::Store(error) => Self::Store(error.in_database(path)),
+            error => error,
+        }
+    }
 }
 
 /// Where a log starts.
@@ -135,13 +146,16 @@ impl QuorumNode {
         let (commands, received) = mpsc::channel(MAX_COMMANDS);
         let (shared, start) = (Arc::default(), Instant::now());
         let (links, key) = (Arc::clone(&network.links), settings.anchor.kind());
+        let database = store.database_file();
         let core =
-            NodeEventLoop::new(settings, store, network, start_log, Arc::clone(&shared), start)?;
+            NodeEventLoop::new(settings, store, network, start_log, Arc::clone(&shared), start)
+                .map_err(|error| error.in_database(&database))?;
         let (stop, stopped) = oneshot::channel();
         let (end, ended) = oneshot::channel();
         let runtime = Runtime::current();
         let run = move || {
             let result = runtime.block_on(core.run(received, stopped));
+            let result = result.map_err(|error| error.in_database(&database));
             // Nothing receives it if the node was dropped.
             let _ = end.send(result);
         };

@@ -234,6 +234,11 @@ impl QuorumStore {
         self.directory.join(BUNDLE_FILE)
     }
 
+    /// The file of the database.
+    pub(crate) fn database_file(&self) -> PathBuf {
+        self.directory.join(file::DATABASE)
+    }
+
     /// The files that the agreement log may have, one for each engine. At most one exists.
     pub fn log_files(&self) -> [PathBuf; 2] {
         [LOG_FILE, COMETBFT_FILE].map(|name| self.directory.join(name))

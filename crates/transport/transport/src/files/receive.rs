@@ -130,6 +130,11 @@ impl FileReceiver {
         Self { directory, overwrites, active: Mutex::default(), changed: Condvar::new() }
     }
 
+    /// The directory.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
     /// Receives the file of one connection. An earlier connection with a file of the same name is
     /// closed if it is from the same sender, for which it has broken, or if it has been silent for
     /// 2 s.

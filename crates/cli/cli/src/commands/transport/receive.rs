@@ -3,7 +3,7 @@
 mod output;
 
 use std::io::ErrorKind::UnexpectedEof;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread;
@@ -13,7 +13,8 @@ use console::signals;
 use keys::IdentityPublicKey;
 use transport::files::{FileReceiveError, FileReceiver, ReceivedFile, TransferLimiter};
 use transport::{
-    Connection, ConnectionOptions, ConnectionPath, ConnectionSecurity, Listener, TransferRole,
+    Connection, ConnectionOptions, ConnectionPath, ConnectionSecurity, FileTransferFailureReason,
+    Listener, TransferRole,
 };
 
 use super::pairing::{self, CodeMeeting, CodeOption};
@@ -170,9 +171,20 @@ fn spawn(
             (Ok(_), None) => {}
             // A sender connects again before it knows whether it has to.
             (Err(FileReceiveError::NoOffer(error)), _) if error.kind() == UnexpectedEof => {}
-            (Err(error), _) => console::warning(&error.to_string()),
+            (Err(error), _) => console::warning(&explain(&error, receiver.directory())),
         }
     });
+}
+
+/// An error for the user of this end, with the directory if its disk is full. The sender, who gets
+/// the text, too, is not told the directory.
+fn explain(error: &FileReceiveError, directory: &Path) -> String {
+    match error {
+        FileReceiveError::Failed(failure) if failure.reason == FileTransferFailureReason::Space => {
+            format!("{}: {error}", directory.display())
+        }
+        _ => error.to_string(),
+    }
 }
 
 fn in_thread(work: impl FnOnce() + Send + 'static) {
@@ -296,4 +308,23 @@ fn announce(
     }
     let sent = arguments.sent();
     arguments.say(&format!("sunder transport send {sent} {address} {options}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use transport::FileTransferFailure;
+
+    use super::*;
+
+    #[test]
+    fn error_of_a_full_disk_names_the_directory() {
+        let shown = |reason| {
+            let text = "cannot write a: the disk is full; make room there".to_owned();
+            let error = FileReceiveError::Failed(FileTransferFailure { reason, text });
+            explain(&error, Path::new("/srv/in"))
+        };
+        let expected = "/srv/in: cannot write a: the disk is full; make room there";
+        assert_eq!(shown(FileTransferFailureReason::Space), expected);
+        assert!(!shown(FileTransferFailureReason::System).contains("/srv/in"));
+    }
 }

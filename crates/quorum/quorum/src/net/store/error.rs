@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use keys::trusted::TrustError;
 use random::RandomError;
@@ -103,7 +103,12 @@ pub enum QuorumStoreError {
         number: u64,
     },
     /// `SQLite` reports an error.
-    Database(rusqlite::Error),
+    Database {
+        /// The database, once it is known.
+        path: Option<PathBuf>,
+        /// The error.
+        source: rusqlite::Error,
+    },
     /// The operating system provides no random bytes.
     Random(RandomError),
 }
@@ -152,16 +157,34 @@ impl QuorumStoreError {
             Self::DatabaseMissing { number } => {
                 format!("the database is missing, but the key of epoch {number} is here")
             }
-            Self::Database(error) => format!("the database: {}", one_line(error)),
+            Self::Database { path: None, source } => format!("the database: {}", one_line(source)),
+            Self::Database { path: Some(path), source } => {
+                format!("{}: {}", path.display(), one_line(source))
+            }
             Self::Random(error) => error.to_string(),
         }
+    }
+
+    /// Adds the path of the database to its errors, which do not have it.
+    pub(crate) fn in_database(self, path: &Path) -> Self {
+        match self {
+            Self::Database { path: None, source } => {
+                Self::Database { path: Some(path.to_owned()), source }
+            }
+            error => error,
+        }
+    }
+
+    /// Whether `SQLite` had no space for a database.
+    pub(super) fn is_of_full_disk(&self) -> bool {
+        matches!(self, Self::Database { source, .. } if advice_on_database(source).is_some())
     }
 
     /// What to do, if that is known.
     pub fn advice(&self) -> Option<String> {
         Some(match self {
             Self::File { source, .. } => return advice_on_file(source).map(String::from),
-            Self::Database(error) => return advice_on(error).map(String::from),
+            Self::Database { source, .. } => return advice_on(source).map(String::from),
             Self::DatabaseMissing { number } => format!(
                 "restore a backup, or remove epoch-{number}.key, and the server recovers its \
                  shares from the others"
@@ -205,7 +228,7 @@ impl From<TrustError> for QuorumStoreError {
 
 impl From<rusqlite::Error> for QuorumStoreError {
     fn from(error: rusqlite::Error) -> Self {
-        Self::Database(error)
+        Self::Database { path: None, source: error }
     }
 }
 

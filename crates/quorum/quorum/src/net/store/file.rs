@@ -172,6 +172,10 @@ pub(super) fn open(directory: &Path) -> Result<Connection, QuorumStoreError> {
 /// # Errors
 /// If it is damaged, or belongs to another program.
 pub(super) fn open_at(path: &Path) -> Result<Connection, QuorumStoreError> {
+    open_to_write(path).map_err(|error| error.in_database(path))
+}
+
+fn open_to_write(path: &Path) -> Result<Connection, QuorumStoreError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut connection = Connection::open_with_flags(path, flags)?;
     connection.busy_timeout(BUSY_TIMEOUT)?;
@@ -196,7 +200,8 @@ pub(super) fn open_at(path: &Path) -> Result<Connection, QuorumStoreError> {
 /// If the system reports an error.
 pub(super) fn open_to_read(path: &Path) -> Result<Connection, QuorumStoreError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    Ok(Connection::open_with_flags(path, flags)?)
+    let opened = Connection::open_with_flags(path, flags).map_err(QuorumStoreError::from);
+    opened.map_err(|error| error.in_database(path))
 }
 
 /// How many pages are copied at first before a running server may write again. If it writes, the
@@ -216,7 +221,9 @@ const MAX_PAUSES: usize = 10_000;
 /// left.
 pub(super) fn copy_database(from: &Connection, to: &Path) -> Result<(), QuorumStoreError> {
     reserve(to)?;
-    let copied = copy_pages(from, to);
+    // Only the copy becomes longer.
+    let copied = copy_pages(from, to)
+        .map_err(|error| if error.is_of_full_disk() { error.in_database(to) } else { error });
     if copied.is_err() {
         // The copy is incomplete.
         let _ = fs::remove_file(to);

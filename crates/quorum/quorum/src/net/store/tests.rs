@@ -468,7 +468,10 @@ fn other_databases_are_refused() {
     assert!(matches!(open(&place).unwrap_err(), QuorumStoreError::Foreign { .. }));
     drop(made);
     fs::write(&database, "no database at all".repeat(100)).unwrap();
-    assert!(matches!(open(&place).unwrap_err(), QuorumStoreError::Database(_)));
+    let error = open(&place).unwrap_err();
+    assert!(matches!(error, QuorumStoreError::Database { .. }), "{error}");
+    let shown = database.canonicalize().unwrap().display().to_string();
+    assert!(error.to_string().starts_with(&shown), "{error}");
 }
 
 #[test]

@@ -116,8 +116,10 @@ fn nothing_is_registered_on_a_full_disk() {
     let pages: i64 = store.connection.query_row("PRAGMA page_count", [], |row| row.get(0)).unwrap();
     store.connection.pragma_update(None, "max_page_count", pages).unwrap();
     let large = vec![7; MAX_KEPT_LEN];
-    let error = register(&mut store, &large, 0).unwrap_err().to_string();
-    assert!(error.contains("make room there"), "{error}");
+    let database = store.database_file();
+    let error = register(&mut store, &large, 0).unwrap_err().in_database(&database).to_string();
+    let expected = format!("{}: database or disk is full; make room there", database.display());
+    assert!(error.starts_with(&expected), "{error}");
     assert!(!store.is_registered(MessageDigest::of(&large)).unwrap());
     assert_eq!(store.registered_count().unwrap(), 1);
     store.connection.pragma_update(None, "max_page_count", 1_000_000).unwrap();
