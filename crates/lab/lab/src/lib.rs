@@ -44,6 +44,7 @@
 //! - `link`: [`EmulatedLink`] between two hosts: `device` is an end, `tap` the eavesdropper;
 //!   `line`, `impairment` and `conditions` are pure. `stretched`: the ends of a link between hosts
 //!   at two sites.
+//! - `disk`: directories for files that must not be in memory.
 //! - `channel_model`: links as channels of the model, pure. [`capture`]: reads datagrams of a
 //!   capture, pure. `clock`, `search`, `machine`: the clock, programs by name, and what a machine
 //!   is.
@@ -54,6 +55,7 @@ mod agent;
 pub mod capture;
 mod channel_model;
 mod clock;
+mod disk;
 pub mod experiment;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
@@ -69,6 +71,7 @@ pub mod site;
 mod trial;
 
 pub use agent::{AgentEvent, LabAgent};
+pub use disk::remove_abandoned_directories;
 pub use experiment::{Experiment, ExperimentError};
 pub use host::EmulatedHost;
 pub use link::{

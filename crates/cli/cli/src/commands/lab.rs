@@ -444,6 +444,8 @@ fn results_directory(
 fn sandbox_failure(error: &SandboxError, out: &Path, total: usize) -> CommandFailure {
     let done = finished_trials(&out.join(JOURNAL)).min(total);
     if matches!(error, SandboxError::Killed(_) | SandboxError::Interrupted(_)) {
+        // The sandbox could not do it.
+        lab::remove_abandoned_directories();
         clear_line();
     }
     match error {

@@ -345,6 +345,19 @@ fn an_interrupted_run_resumes_and_leaves_no_processes() {
 }
 
 #[test]
+fn a_terminated_run_resumes_and_leaves_no_directory_on_the_disk() {
+    // The sandbox is killed, and cannot remove what a driver has made there.
+    let left = PathBuf::from(format!("/var/tmp/sunder-lab-test-{}", std::process::id()));
+    let end = |run: &Child| {
+        fs::create_dir(&left).unwrap();
+        kill_process(Pid::from_child(run), Signal::TERM).unwrap();
+    };
+    let message = "error: interrupted; the same command continues after trial 1 of 6\n";
+    interrupted(end, Some(143), message);
+    assert!(!left.exists());
+}
+
+#[test]
 fn a_killed_run_resumes_and_leaves_no_processes() {
     interrupted(|run| kill_process(Pid::from_child(run), Signal::KILL).unwrap(), None, "");
 }

@@ -20,11 +20,11 @@ use quorum::{QuorumBundle, QuorumShareFile, UnixSeconds, ceremony_files};
 use random::RandomGenerator;
 use rustix::process::Signal;
 use serde::Deserialize;
-use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 
 use super::super::{MeasurementDriver, host};
 use super::{check_bits, combination, key};
+use crate::disk::DiskDirectory;
 use crate::link::EmulatedLinkConditions;
 use crate::network::EmulatedNetwork;
 use crate::perform::command::ProgramCommand;
@@ -33,9 +33,6 @@ use crate::trial::{HostPlan, LinkPlan, Trial};
 
 pub(super) const REFRESH: MeasurementDriver = refreshing::DRIVER;
 pub(super) const SIGN: MeasurementDriver = signing::DRIVER;
-
-/// The directory for the servers' stores. `{files}` is in memory, but stores must be on a disk.
-const STORES: &str = "/var/tmp";
 
 /// The host to which all others are linked.
 const SWITCH: &str = "switch";
@@ -154,8 +151,10 @@ fn host_name(number: usize) -> String {
 struct RunningServers<'a> {
     site: QuorumNetworkOptions,
     network: &'a EmulatedNetwork,
-    directory: TempDir,
+    /// They are killed before their directory is removed.
     running: BTreeMap<usize, ProgramProcess>,
+    /// The directory for the servers' stores. `{files}` is in memory, but stores must be on a disk.
+    directory: DiskDirectory,
     runtime: Runtime,
 }
 
@@ -168,9 +167,8 @@ impl<'a> RunningServers<'a> {
         network: &'a EmulatedNetwork,
     ) -> Result<Self, String> {
         let runtime = Builder::new_current_thread().enable_all().build().map_err(text)?;
-        let directory = tempfile::Builder::new().prefix("sunder-quorum-").tempdir_in(STORES);
-        let directory = directory.map_err(|error| format!("{STORES}: {error}"))?;
-        let mut servers = Self { site, network, directory, running: BTreeMap::new(), runtime };
+        let directory = DiskDirectory::new().map_err(text)?;
+        let mut servers = Self { site, network, running: BTreeMap::new(), directory, runtime };
         let group = usize::from(servers.site.servers);
         let all: Vec<usize> = (1..=group + joining.count).collect();
         servers.prepare(group, &all, joining.linked)?;
