@@ -160,7 +160,9 @@ fuzz_target!(|input: Input| {
                 receive(from, topic, &changes.of_one(messages));
             }
             Happens::Bytes(from, topic, bytes) => receive(from, topic, bytes),
-            Happens::Up(from) => server.handle_link_up(&identity(2 + from % 5).public()),
+            Happens::Up(from) => {
+                server.handle_link_up(now, &identity(2 + from % 5).public());
+            }
             Happens::Committed(changes) => {
                 height += 1;
                 let entry = changes.of_one(entries);

@@ -337,8 +337,9 @@ impl QuorumServer {
     }
 
     /// A link with another server is up. Messages that were sent to it before may be lost.
-    pub fn handle_link_up(&mut self, server: &IdentityPublicKey) {
+    pub fn handle_link_up(&mut self, now: Duration, server: &IdentityPublicKey) {
         self.invite(Some(server));
+        self.ask_linked(now, server);
     }
 
     /// Handles the result of a job.

@@ -193,7 +193,7 @@ where
                 first = self.incoming.next() => {
                     let now = self.now();
                     for server in self.incoming.take(first) {
-                        self.server.handle_link_up(&server);
+                        self.server.handle_link_up(now, &server);
                         self.registrations.handle_link_up(&server, now);
                     }
                 }

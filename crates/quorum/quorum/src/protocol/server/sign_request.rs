@@ -72,6 +72,14 @@ impl GroupSignRequest {
         }
     }
 
+    pub(super) fn handle_link_up(&mut self, now: Duration, server: ServerIndex) {
+        match self {
+            Self::Combinatorial(request) => request.handle_link_up(now, server),
+            Self::Polynomial(request) => request.handle_link_up(server),
+            Self::Ed25519(request) => request.handle_link_up(server),
+        }
+    }
+
     pub(super) fn handle_refusal(&mut self, now: Duration, from: ServerIndex) {
         match self {
             Self::Combinatorial(request) => request.handle_refusal(now, from),

@@ -474,6 +474,18 @@ impl QuorumServer {
         }
     }
 
+    /// Asks a server, with which there is a link again, for the answers that it owes.
+    pub(super) fn ask_linked(&mut self, now: Duration, server: &IdentityPublicKey) {
+        let epoch = self.epoch.as_ref();
+        let Some(index) = epoch.and_then(|it| it.header.group.index_of(server)) else { return };
+        for number in self.requests.keys().copied().collect::<Vec<_>>() {
+            if let Some(own) = self.requests.get_mut(&number) {
+                own.request.handle_link_up(now, index);
+            }
+            self.perform_request_outputs(now, number);
+        }
+    }
+
     /// Queues an answer, if this server may send it, and computes it on another thread in its turn.
     fn begin_answer(
         &mut self,

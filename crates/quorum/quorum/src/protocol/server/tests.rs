@@ -7,6 +7,7 @@ mod frost_questions;
 mod handovers;
 mod inviting;
 mod jobs;
+mod lost_links;
 mod replicating;
 mod rsa_polynomial;
 mod wiping;

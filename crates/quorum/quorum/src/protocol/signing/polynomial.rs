@@ -193,6 +193,15 @@ impl PolynomialSignRequest {
         }
     }
 
+    /// There is a link with a server again. What was sent to it before may be lost, so it is asked
+    /// again for what it owes.
+    pub(crate) fn handle_link_up(&mut self, server: ServerIndex) {
+        if !self.is_finished() && self.owed.contains_key(&server) {
+            self.busy.remove(&server);
+            self.send(server);
+        }
+    }
+
     /// Handles the timeout of [`Self::poll_timeout`].
     pub(crate) fn handle_timeout(&mut self, now: Duration) {
         if self.is_finished() {

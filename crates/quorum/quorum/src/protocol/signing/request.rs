@@ -207,6 +207,15 @@ impl SignRequest {
         }
     }
 
+    /// There is a link with a server again. What was sent to it before may be lost, so it is asked
+    /// again for the answers that it still owes.
+    pub fn handle_link_up(&mut self, now: Duration, server: ServerIndex) {
+        if !self.is_finished() && self.ranking.contains(&server) {
+            self.busy.remove(&server);
+            self.ask_again(now, server);
+        }
+    }
+
     /// How many servers refuse the message.
     pub fn refused(&self) -> usize {
         self.refused.len()

@@ -228,6 +228,15 @@ impl RoastRequest {
         }
     }
 
+    /// There is a link with a server again. What was sent to it before may be lost, so it is asked
+    /// again for what it owes.
+    pub(crate) fn handle_link_up(&mut self, server: ServerIndex) {
+        if !self.is_finished() && self.owed.contains_key(&server) {
+            self.busy.remove(&server);
+            self.ask_again(server);
+        }
+    }
+
     /// Handles the timeout of [`Self::poll_timeout`].
     pub(crate) fn handle_timeout(&mut self, now: Duration) {
         if self.is_finished() {
@@ -235,10 +244,7 @@ impl RoastRequest {
         }
         while let Some((&server, _)) = self.busy.iter().find(|(_, at)| **at <= now) {
             self.busy.remove(&server);
-            if let Some(owed) = self.owed.get(&server) {
-                let query = owed.query.clone();
-                self.outputs.push_back(RoastRequestOutput::Send { to: server, query });
-            }
+            self.ask_again(server);
         }
         if now >= self.deadline {
             self.fail();
@@ -277,6 +283,14 @@ impl RoastRequest {
         let owed = OwedAnswer { query: query.clone(), since: now, is_late: false };
         self.owed.insert(to, owed);
         self.outputs.push_back(RoastRequestOutput::Send { to, query });
+    }
+
+    /// Asks a server again for what it owes.
+    fn ask_again(&mut self, to: ServerIndex) {
+        if let Some(owed) = self.owed.get(&to) {
+            let query = owed.query.clone();
+            self.outputs.push_back(RoastRequestOutput::Send { to, query });
+        }
     }
 
     fn drain(&mut self, now: Duration) {

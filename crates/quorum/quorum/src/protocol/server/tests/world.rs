@@ -242,8 +242,9 @@ impl World {
     }
 
     pub(super) fn link_up(&mut self, at: Number, to: Number) {
+        let now = self.now;
         if let Some(server) = &mut self.nodes.get_mut(&at).unwrap().server {
-            server.handle_link_up(&identity(to).public());
+            server.handle_link_up(now, &identity(to).public());
         }
     }
 

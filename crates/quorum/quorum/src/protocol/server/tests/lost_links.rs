@@ -1,0 +1,34 @@
+//! Requests for signatures while links are down.
+
+use super::handovers::four;
+use super::*;
+
+/// Server 1 has asked all servers while it has a link with none of them. Then there is one with
+/// server 3, which gets the question and answers. The others do not run.
+#[test]
+fn a_server_is_asked_again_when_its_link_is_up() {
+    let kinds = [GroupKeyKind::Rsa, GroupKeyKind::RsaPolynomial, GroupKeyKind::Ed25519];
+    for (seed, kind) in (1..).zip(kinds) {
+        let mut world = four(kind, seed);
+        [2, 4].into_iter().for_each(|number| world.stop(number));
+        let (id, message) = (LocalRequestId(99), b"message".to_vec());
+        for number in [1, 3] {
+            world.server(number).registered(MessageDigest::of(&message));
+        }
+        world.down.insert((1, 3));
+        let (begin, encoding) = (world.now, world.server(1).own_encoding());
+        world.server(1).sign(begin, id, message.clone(), encoding);
+        let half = begin + TIMEOUTS.sign / 2;
+        while world.now < half {
+            while world.poll(1) {}
+            let next = world.server(1).deadline().unwrap();
+            world.now = next.max(world.now + Duration::from_millis(1)).min(half);
+        }
+        assert!(world.links.iter().all(|(_, to, ..)| *to != 3), "{kind:?}: all is lost");
+        world.down.remove(&(1, 3));
+        world.link_up(1, 3);
+        world.run_until(|world| world.nodes[&1].replies.contains_key(&id));
+        let signature = world.nodes[&1].replies[&id].clone().unwrap();
+        assert!(world.public().verify(&message, &signature), "{kind:?}");
+    }
+}
