@@ -158,7 +158,7 @@ impl QuorumServer {
         while let Some((asker, question)) = self.frost_queries.next() {
             let reply = match self.frost_reply(asker, &question, generator)? {
                 Ok(reply) => reply,
-                Err(PartialSignRefusal::Busy) => FrostReply::Busy,
+                Err(refusal) if refusal.is_brief() => FrostReply::Busy,
                 Err(refusal) => {
                     self.report_refusal(asker, &refusal);
                     FrostReply::Refused

@@ -24,6 +24,11 @@ pub(super) enum PartialSignRefusal {
 }
 
 impl PartialSignRefusal {
+    /// Whether the other server asks again soon, because this one may answer then.
+    pub(super) fn is_brief(&self) -> bool {
+        matches!(self, Self::Busy | Self::Near)
+    }
+
     /// Whether a correct server may cause this.
     pub(super) fn is_expected(&self) -> bool {
         match self {

@@ -424,9 +424,11 @@ impl QuorumServer {
                 let asked = asked.ok_or_else(|| not_asked(about, rest));
                 let asker = PartialSignRequester { index, request: number };
                 if let Err(refusal) = asked.and_then(|query| self.begin_answer(asker, query)) {
-                    let is_busy = matches!(refusal, PartialSignRefusal::Busy);
-                    let kind =
-                        if is_busy { SignMessageKind::Busy } else { SignMessageKind::Refused };
+                    let kind = if refusal.is_brief() {
+                        SignMessageKind::Busy
+                    } else {
+                        SignMessageKind::Refused
+                    };
                     self.send(*from, LinkTopic::Signing, message(kind, number, &[]));
                     if !refusal.is_expected() {
                         let why = refusal.to_string();
