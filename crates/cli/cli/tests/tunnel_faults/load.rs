@@ -246,6 +246,7 @@ impl Shared {
     }
 }
 
-fn is_timeout(error: &io::Error) -> bool {
+/// Whether a read or write has ended because nothing was possible in time.
+pub(crate) fn is_timeout(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
 }
