@@ -270,10 +270,15 @@ async fn a_slow_service_is_not_a_lost_channel() {
     let blames_nobody = async |bad: Option<SocketAddr>| {
         let testbed = Testbed::new(service, async |to| bad.unwrap_or(to)).await;
         let (code, took) = testbed.open(service).await;
-        assert!(code != 0 && took < Duration::from_secs(15), "{code}, {took:?}");
+        assert_ne!(code, 0);
         let broken: Vec<u64> = testbed.broken().into_iter().map(|(broken, _)| broken).collect();
         assert_eq!((broken, testbed.handle.status().streams.refused), (vec![0; 3], 1));
         testbed.server.stop().await;
+        took
     };
-    tokio::join!(blames_nobody(None), blames_nobody(Some(nobody)));
+    let measure = async || {
+        let (one, other) = tokio::join!(blames_nobody(None), blames_nobody(Some(nobody)));
+        one.max(other)
+    };
+    assert_within(Duration::from_secs(15), "a slow service", measure).await;
 }

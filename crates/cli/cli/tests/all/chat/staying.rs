@@ -150,7 +150,7 @@ fn write_to_a_full_disk(alice: &mut Member, bob: &mut Member, obstacle: &Path) {
 /// Makes a directory where a new state is to be written.
 fn obstruct(path: &Path) {
     // A state that is being written may be there.
-    let end = Instant::now() + Duration::from_secs(10);
+    let end = Instant::now() + Duration::from_secs(90);
     while fs::create_dir(path).is_err() {
         assert!(Instant::now() < end, "{} stays", path.display());
         thread::sleep(Duration::from_millis(1));

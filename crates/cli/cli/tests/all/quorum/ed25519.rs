@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use keys::{AnyPublicKey, Ed25519PublicKey, IdentitySecretKey};
 use tempfile::TempDir;
 
-use super::group::{Group, Server, error_of, nodes, wait_until};
+use super::group::{Group, Server, WAIT_TIMEOUT, error_of, nodes, wait_until};
 use super::pkcs11::{has, module};
 use crate::common::sunder;
 
@@ -335,7 +335,7 @@ impl BundledGroup {
     /// Runs a command of `sunder quorum` until it succeeds.
     pub(super) fn retry(&self, arguments: &str) -> String {
         let arguments: Vec<&str> = ["quorum"].into_iter().chain(arguments.split(' ')).collect();
-        let deadline = Instant::now() + Duration::from_secs(50);
+        let deadline = Instant::now() + WAIT_TIMEOUT;
         loop {
             let output = sunder(self.place(), &arguments);
             if output.status.success() {

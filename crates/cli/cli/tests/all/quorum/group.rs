@@ -19,6 +19,9 @@ use tokio::runtime::Runtime;
 
 use crate::common::sunder;
 
+/// The time limit for what servers do on a busy machine.
+pub(super) const WAIT_TIMEOUT: Duration = Duration::from_secs(90);
+
 /// Makes identity keys and a `nodes.toml` with these addresses.
 pub(super) fn nodes(place: &Path, addresses: &[&str]) {
     let mut text = String::new();
@@ -190,7 +193,7 @@ impl Group {
 
     /// Waits until these servers are healthy.
     pub(super) fn wait_until_healthy(&self, numbers: impl IntoIterator<Item = usize>) {
-        let deadline = Instant::now() + Duration::from_secs(40);
+        let deadline = Instant::now() + WAIT_TIMEOUT;
         let mut numbers: Vec<usize> = numbers.into_iter().collect();
         while !numbers.is_empty() {
             numbers.retain(|number| {
@@ -229,7 +232,7 @@ pub(super) fn signal(server: &Server, name: &str) {
 }
 
 pub(super) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(50);
+    let deadline = Instant::now() + WAIT_TIMEOUT;
     while !holds() {
         assert!(Instant::now() < deadline, "{what}");
         thread::sleep(Duration::from_millis(20));

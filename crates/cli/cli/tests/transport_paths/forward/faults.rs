@@ -16,8 +16,8 @@ use crate::pattern;
 const MAX_SILENCE: Duration = Duration::from_secs(45);
 
 /// How long connecting may take, and more than a busy machine adds. A connection that was opened
-/// ahead is not used on a path that has broken.
-const MAX_CONNECT: Duration = Duration::from_secs(10);
+/// ahead is not used on a path that has broken: it would end after 30 s of silence.
+const MAX_CONNECT: Duration = Duration::from_secs(20);
 
 /// A program whose service does not run is told so, and each end says why.
 pub(crate) fn target_down() {

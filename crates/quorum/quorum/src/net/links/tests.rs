@@ -63,7 +63,7 @@ async fn servers(numbers: impl IntoIterator<Item = u8>) -> Vec<Server> {
 
 async fn next(server: &mut Server, topic: LinkTopic) -> LinkEvent {
     let next = server.inboxes[topic as usize - 1].next();
-    timeout(Duration::from_secs(20), next).await.expect("in time").expect("links run")
+    timeout(Duration::from_secs(90), next).await.expect("in time").expect("links run")
 }
 
 async fn up(server: &mut Server, topic: LinkTopic) -> IdentityPublicKey {

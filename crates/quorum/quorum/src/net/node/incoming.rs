@@ -86,7 +86,7 @@ mod tests {
     use crate::log::tests::secret;
     use crate::net::links::{LinkLane, QuorumLinks, QuorumPeer};
 
-    const LIMIT: Duration = Duration::from_secs(40);
+    const LIMIT: Duration = Duration::from_secs(90);
     const FLOOD: usize = 20_000;
 
     /// Receives events until this many messages wait. Returns how often a link came up.

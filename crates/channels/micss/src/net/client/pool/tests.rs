@@ -26,7 +26,7 @@ async fn an_unused_pool_closes_what_returns_and_connects_nothing() {
             AssociationMessage::Cookie(ConnectionCookie::new([7; COOKIE_LEN])).encode().into();
         let metrics = Arc::clone(&pool.channel_metrics[0]);
         pool.put_back(vec![ReusableConnection { stream, metrics, rest }]).await;
-        let closed = timeout(Duration::from_secs(10), accepted.read(&mut [0])).await;
+        let closed = timeout(Duration::from_secs(90), accepted.read(&mut [0])).await;
         assert_eq!(closed.expect("it is closed").unwrap(), 0);
     }
     filler.abort();
