@@ -142,6 +142,9 @@ pub struct LinkStatus {
     /// How many of its messages were refused: malformed, forged, or not allowed.
     #[serde(default)]
     pub refused_messages: u64,
+    /// For how many entries of its proposals by digests it was asked, because they were late.
+    #[serde(default)]
+    pub asked_entries: u64,
 }
 
 /// The bytes of messages that a server has passed to its links since its start, without the
@@ -203,6 +206,7 @@ struct PeerLinkState {
     why: Option<String>,
     connection: Option<(Arc<LinkConnection>, AbortHandle)>,
     refused_messages: u64,
+    asked_entries: u64,
     dialing: Option<AbortHandle>,
     lines: LogRateLimiter,
 }
@@ -314,6 +318,7 @@ impl QuorumLinks {
                         why: dialing.is_none().then(|| NOT_CONNECTED.to_owned()),
                         connection: None,
                         refused_messages: 0,
+                        asked_entries: 0,
                         dialing,
                         lines: LogRateLimiter::default(),
                     });
@@ -391,6 +396,13 @@ impl QuorumLinks {
         self.shared.listen.clone()
     }
 
+    /// Counts entries of its proposal for which a server is asked.
+    pub(super) fn count_asked_entries(&self, proposer: &IdentityPublicKey, entries: usize) {
+        if let Some(state) = self.shared.peers().get_mut(&proposer.to_bytes()) {
+            state.asked_entries += entries as u64;
+        }
+    }
+
     /// The number of refused connections: their other end did not prove a key that may connect
     /// here.
     pub fn refused_connections(&self) -> u64 {
@@ -441,6 +453,7 @@ impl PeerLinkState {
             round_trip_ms: round_trip.map(|it| it.as_secs_f64() * 1e3),
             queued_bytes: queued as u64,
             refused_messages: self.refused_messages,
+            asked_entries: self.asked_entries,
         }
     }
 }

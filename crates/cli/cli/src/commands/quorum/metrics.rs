@@ -109,6 +109,15 @@ pub(super) const METRICS: &[PrometheusMetric<QuorumServiceStatus>] = &[
         },
     ),
     counter(
+        "sunder_quorum_asked_entries_total",
+        "Entries of the agreement log for which a proposer was asked, because they were late.",
+        |status, samples| {
+            for link in &status.0.links {
+                samples.add(&[("server", &link.server)], link.asked_entries);
+            }
+        },
+    ),
+    counter(
         "sunder_quorum_refused_connections_total",
         "Connections whose other end has not proven the key of a server that may connect here.",
         |status, samples| samples.add(&[], status.0.refused_connections),

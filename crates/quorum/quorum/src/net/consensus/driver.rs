@@ -47,6 +47,7 @@ pub(super) struct ConsensusDriver {
     /// Records on which no message depends yet.
     unwritten: Vec<Vec<u8>>,
     refusals: LogRateLimiter,
+    questions: LogRateLimiter,
     equivocations: u64,
 }
 
@@ -89,6 +90,7 @@ impl ConsensusDriver {
             linked_servers: BTreeMap::new(),
             unwritten: Vec::new(),
             refusals: LogRateLimiter::default(),
+            questions: LogRateLimiter::default(),
             equivocations: 0,
         })
     }
@@ -222,6 +224,16 @@ impl ConsensusDriver {
         }
     }
 
+    /// Counts and logs entries of its proposal for which a server is asked.
+    fn count_asked(&mut self, proposer: ValidatorAddress, height: Height, entries: usize) {
+        // Without a link, the question is not sent.
+        let Some(key) = self.linked_servers.get(&proposer) else { return };
+        self.links.count_asked_entries(key, entries);
+        if let Some(occurrences) = self.questions.count_event() {
+            debug!(server = %key, %height, entries, occurrences, "asked for entries of a proposal");
+        }
+    }
+
     fn arrived(&mut self, inbound: LinkEvent) {
         match inbound {
             LinkEvent::Up(key) => {
@@ -269,6 +281,9 @@ impl ConsensusDriver {
                         }
                     }
                     ConsensusOutput::Send(server, message) => {
+                        if let ConsensusMessage::AskEntries(height, _, missing) = &message {
+                            self.count_asked(server, *height, missing.len());
+                        }
                         self.write_before(&message)?;
                         self.send(server, message.to_bytes().into());
                     }

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
+use arc_malachitebft_core_types::Round;
 use service::listening::listen;
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
@@ -11,7 +12,10 @@ use tokio::time::timeout;
 
 use super::*;
 use crate::log::tests::{secret, set, voting};
-use crate::net::links::{LinkTopic, QuorumPeer};
+use crate::net::links::{LinkEvent, LinkLane, LinkTopic, QuorumPeer};
+use crate::protocol::consensus::codec::ConsensusMessage;
+use crate::protocol::consensus::compact::CompactProposal;
+use crate::protocol::consensus::context::{Ed25519Signature, ValidatorAddress, ValueId};
 
 const LIMIT: Duration = Duration::from_secs(90);
 
@@ -266,6 +270,55 @@ async fn a_server_that_starts_late_catches_up() {
         server.until(b"of a follower").await;
     }
     assert!(servers.iter().all(|server| server.log == servers[0].log));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn entries_for_which_a_proposer_is_asked_are_counted() {
+    // In round 0 of the first height, the first server in the order of addresses proposes.
+    let proposer = (0..4).min_by_key(|number| secret(*number).public().to_bytes()).unwrap();
+    let folder = Arc::new(tempfile::tempdir().unwrap());
+    let server = start((proposer + 1) % 4, ANY.into(), folder, Height(0), four).await;
+    let listening = listen([ANY.into()], &[]).await.unwrap();
+    let address = listening[0].address().unwrap();
+    let (links, [mut inbox, ..]) = QuorumLinks::start(secret(proposer), listening);
+    let own = QuorumPeer { key: secret(proposer).public(), address: address.into() };
+    let other = QuorumPeer { key: secret(server.number).public(), address: server.address.into() };
+    let peers = [own, other];
+    server.links.set_peers(&peers);
+    links.set_peers(&peers);
+
+    let (height, round) = (Height(1), Round::new(0));
+    let entries = vec![Sha256Digest([1; 32]), Sha256Digest([2; 32])];
+    let message = ConsensusMessage::Compact(CompactProposal {
+        height,
+        round,
+        pol_round: Round::Nil,
+        proposer: ValidatorAddress::of(&peers[0].key),
+        signature: Ed25519Signature([0; 64]),
+        value: ValueId(Sha256Digest([3; 32])),
+        leader: ValidatorAddress::of(&peers[0].key),
+        entries: entries.clone(),
+    });
+    let question = ConsensusMessage::AskEntries(height, round, entries);
+    loop {
+        let event = timeout(LIMIT, inbox.next()).await.unwrap().unwrap();
+        match event {
+            LinkEvent::Up(key) => {
+                let bytes = message.to_bytes().into();
+                links.send(&key, LinkTopic::Log, LinkLane::Urgent, bytes).unwrap();
+            }
+            LinkEvent::Message(received) => {
+                // It asks for what was committed as well.
+                if ConsensusMessage::parse(&received.bytes) == Ok(question.clone()) {
+                    break;
+                }
+            }
+            LinkEvent::Down(_) => {}
+        }
+    }
+    let status = server.links.status();
+    let asked = status.iter().map(|link| link.asked_entries).collect::<Vec<_>>();
+    assert_eq!(asked, [2]);
 }
 
 #[tokio::test]

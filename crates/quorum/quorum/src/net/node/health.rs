@@ -233,6 +233,7 @@ mod tests {
             round_trip_ms: None,
             queued_bytes: 0,
             refused_messages: 0,
+            asked_entries: 0,
         };
         let without_engine = |connected: &[ServerIndex], down: &[&LinkStatus]| {
             problem(Some(&epoch), None, connected, down, None, String::new())
