@@ -48,16 +48,22 @@ impl CompactProposal {
         }
     }
 
-    /// The proposal with these entries. `None` if the value is another one than it says.
-    pub(super) fn with_entries(
-        &self,
-        entries: &[Bytes],
-    ) -> Option<SignedConsensusMsg<ConsensusContext>> {
-        let value = LogValue::new(self.leader, entries).filter(|it| it.id() == self.value)?;
+    /// The whole proposal, with its value.
+    pub(super) fn with_value(&self, value: LogValue) -> SignedConsensusMsg<ConsensusContext> {
         let Self { height, round, pol_round, proposer, signature, .. } = *self;
         let proposal = Proposal { height, round, value, pol_round, proposer };
-        Some(SignedConsensusMsg::Proposal(SignedMessage::new(proposal, signature)))
+        SignedConsensusMsg::Proposal(SignedMessage::new(proposal, signature))
     }
+}
+
+/// A proposal whose value is known, or all of whose entries are there.
+#[derive(Debug)]
+pub(super) struct ResolvedProposal {
+    pub(super) proposal: CompactProposal,
+    /// The length of its value.
+    pub(super) len: usize,
+    /// The value. `None` if the entries result in another one than the proposal says.
+    pub(super) value: Option<LogValue>,
 }
 
 /// Compact proposals with entries that this server lacks: of each server at most one for this
@@ -120,22 +126,22 @@ impl UnresolvedProposals {
         is_named
     }
 
-    /// Removes the proposals of this height all of whose entries are there, and returns each with
-    /// them. `find` finds the entries that wait.
+    /// Removes and returns a proposal of this height whose value is known, or all of whose entries
+    /// are there. `known` finds the values that were proposed before, and `find` the entries that
+    /// wait.
     pub(super) fn take_resolved(
         &mut self,
         height: Height,
+        known: impl Fn(&ValueId) -> Option<LogValue>,
         find: impl Fn(&Sha256Digest) -> Option<Bytes>,
-    ) -> Vec<(CompactProposal, Vec<Bytes>)> {
-        let mut resolved = Vec::new();
-        self.proposals.retain(|(of, _), UnresolvedProposal { proposal, kept, .. }| {
-            let find = |digest| kept.get(digest).cloned().or_else(|| find(digest));
-            let found = (*of == height).then(|| proposal.entries.iter().map(find).collect());
-            let Some(entries) = found.flatten() else { return true };
-            resolved.push((proposal.clone(), entries));
-            false
-        });
-        resolved
+    ) -> Option<ResolvedProposal> {
+        let mut of_height = self.proposals.iter().filter(|((of, _), _)| *of == height);
+        let (place, resolved) = of_height.find_map(|(place, it)| {
+            let known = known(&it.proposal.value).map(|value| it.with_known(value));
+            Some((*place, known.or_else(|| it.with_entries(&find))?))
+        })?;
+        self.proposals.remove(&place);
+        Some(resolved)
     }
 
     /// The proposals of this height whose proposers are to be asked now, each with the digests of
@@ -171,6 +177,26 @@ impl UnresolvedProposals {
 }
 
 impl UnresolvedProposal {
+    /// The proposal with a value that has its identifier.
+    fn with_known(&self, value: LogValue) -> ResolvedProposal {
+        let (proposal, len) = (self.proposal.clone(), value.encoded().len());
+        ResolvedProposal { proposal, len, value: Some(value) }
+    }
+
+    /// The proposal with its entries, if they are all there.
+    fn with_entries(
+        &self,
+        find: impl Fn(&Sha256Digest) -> Option<Bytes>,
+    ) -> Option<ResolvedProposal> {
+        let Self { proposal, kept, .. } = self;
+        let find = |digest| kept.get(digest).cloned().or_else(|| find(digest));
+        let entries: Vec<Bytes> = proposal.entries.iter().map(find).collect::<Option<_>>()?;
+        let len = entries.iter().map(Bytes::len).sum();
+        let value = LogValue::new(proposal.leader, &entries);
+        let value = value.filter(|value| value.id() == proposal.value);
+        Some(ResolvedProposal { proposal: proposal.clone(), len, value })
+    }
+
     fn keep(&mut self, digest: Sha256Digest, entry: Bytes) {
         let len: usize = self.kept.values().map(Bytes::len).sum();
         if len + entry.len() <= MAX_VALUE_LEN {

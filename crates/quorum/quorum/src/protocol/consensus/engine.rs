@@ -394,7 +394,7 @@ impl ConsensusEngine {
             self.process(Input::TimeoutElapsed(timeout), &[], now)?;
             self.advance(now)?;
         }
-        self.ask_for_entries(now);
+        self.ask_for_entries(now)?;
         if self.stall.is_some_and(|at| at <= now) {
             self.handle_stall();
             self.advance(now)?;

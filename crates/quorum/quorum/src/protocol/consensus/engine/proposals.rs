@@ -1,14 +1,13 @@
-//! Proposals by digests: their entries are found among those that wait, or asked for.
+//! Proposals by digests: their values are known, or their entries wait here or are asked for.
 
 use std::time::Duration;
 
 use arc_malachitebft_core_consensus::SignedConsensusMsg;
 use arc_malachitebft_core_types::Round;
-use bytes::Bytes;
 
 use super::super::codec::ConsensusMessage;
-use super::super::compact::CompactProposal;
-use super::super::context::ValidatorAddress;
+use super::super::compact::{CompactProposal, ResolvedProposal};
+use super::super::context::{ValidatorAddress, ValueId};
 use super::{ConsensusEngine, ConsensusEngineResult, ConsensusOutput, HeightPhase};
 use crate::protocol::log_types::Height;
 use crate::protocol::wire::Sha256Digest;
@@ -57,18 +56,17 @@ impl ConsensusEngine {
         *self.state.get_proposer(proposal.height, proposal.round) == proposal.proposer
     }
 
-    /// Handles the proposals of this height whose entries are all there by now.
+    /// Handles the proposals of this height whose values are known, or whose entries are all there
+    /// by now.
     pub(super) fn resolve_proposals(&mut self, now: Duration) -> ConsensusEngineResult {
-        if self.phase != HeightPhase::Running || self.unresolved.is_empty() {
-            return Ok(());
-        }
-        let find = |digest: &Sha256Digest| self.pool.find(digest);
-        for (proposal, entries) in self.unresolved.take_resolved(self.state.height(), find) {
+        // One after the other: the value of one may be that of others.
+        while self.phase == HeightPhase::Running
+            && let Some(ResolvedProposal { proposal, len, value }) = self.take_resolved()
+        {
             let server = proposal.proposer;
-            let len = entries.iter().map(Bytes::len).sum();
             self.outputs.push(ConsensusOutput::Charged(server, len));
-            if let Some(message) = proposal.with_entries(&entries) {
-                self.consensus(server, message, now)?;
+            if let Some(value) = value {
+                self.consensus(server, proposal.with_value(value), now)?;
             } else {
                 let what = "a proposal of another value than it says";
                 self.outputs.push(ConsensusOutput::Refused(server, what));
@@ -79,10 +77,26 @@ impl ConsensusEngine {
         Ok(())
     }
 
+    fn take_resolved(&mut self) -> Option<ResolvedProposal> {
+        let (height, state, pool) = (self.state.height(), &self.state, &self.pool);
+        // A value that is proposed again. Its entries need not wait here, for example if they came
+        // in a whole proposal, or if others of their slots wait.
+        let known = |id: &ValueId| {
+            state.get_proposed_value_by_id(height, Round::ZERO, id).map(|proposed| proposed.value)
+        };
+        self.unresolved.take_resolved(height, known, |digest| pool.find(digest))
+    }
+
     /// Asks proposers for entries that are late.
-    pub(super) fn ask_for_entries(&mut self, now: Duration) {
+    pub(super) fn ask_for_entries(&mut self, now: Duration) -> ConsensusEngineResult {
+        let deadline = self.unresolved.deadline(self.state.height());
+        if self.phase != HeightPhase::Running || deadline.is_none_or(|at| at > now) {
+            return Ok(());
+        }
+        // Their values may have come in other proposals.
+        self.resolve_proposals(now)?;
         if self.phase != HeightPhase::Running {
-            return;
+            return Ok(());
         }
         let find = |digest: &Sha256Digest| self.pool.find(digest);
         for (proposal, missing) in self.unresolved.take_due(self.state.height(), now, find) {
@@ -90,6 +104,7 @@ impl ConsensusEngine {
             let question = ConsensusMessage::AskEntries(height, round, missing);
             self.outputs.push(ConsensusOutput::Send(proposer, question));
         }
+        self.advance(now)
     }
 
     /// Sends a server entries of this server's proposal in a round, once, or what was committed

@@ -2,12 +2,16 @@
 
 use std::time::Duration;
 
-use arc_malachitebft_core_types::Round;
+use arc_malachitebft_core_consensus::SignedConsensusMsg;
+use arc_malachitebft_core_types::{NilOrVal, Round, VoteType};
 use bytes::Bytes;
 
 use super::super::codec::ConsensusMessage;
-use super::super::context::{LogValue, ValidatorAddress};
-use super::world::{World, ms, set_of};
+use super::super::compact::CompactProposal;
+use super::super::context::{LogValue, Proposal, ValidatorAddress, Vote};
+use super::super::engine::{ConsensusEngine, ConsensusOutput, LogResumePoint, VoteSigner};
+use super::world::{World, ms, set_of, signer, voting};
+use crate::protocol::admission::EntryCheck;
 use crate::protocol::log_types::Height;
 use crate::protocol::wire::Sha256Digest;
 
@@ -73,6 +77,71 @@ fn the_proposer_is_asked_for_entries_that_an_author_has_withheld() {
         }
         world.check();
         assert_eq!(world.rounds[&2], 0);
+    }
+}
+
+/// A value is proposed again by digests. This server knows it from the whole proposal of an earlier
+/// round, which comes before or after the other, and its entries do not wait here.
+#[test]
+fn a_known_value_that_is_proposed_again_needs_no_entries() {
+    for is_known_before in [true, false] {
+        // The proposers of the first rounds are the first servers in the order of addresses.
+        let mut numbers: Vec<usize> = (0..SERVERS).collect();
+        let set = set_of(&numbers);
+        numbers.sort_by_key(|number| signer(*number).address());
+        let own = numbers.pop().expect("a server");
+        let others: Vec<VoteSigner> = numbers.into_iter().map(signer).collect();
+        let opening = LogResumePoint { after: Height(0), leader: None, records: Vec::new() };
+        let (voters, check) = ((&set, Some(voting(own))), EntryCheck::anything());
+        let engine = ConsensusEngine::open(signer(own), &opening, voters, check, Duration::ZERO);
+        let mut engine = engine.expect("an empty log");
+
+        let entries = [entry(0, 0), entry(1, 0)];
+        let value = LogValue::new(others[0].address(), &entries).expect("a small value");
+        let propose = |proposer: &VoteSigner, round, pol_round| {
+            proposer.sign_proposal(Proposal {
+                height: Height(1),
+                round: Round::new(round),
+                value: value.clone(),
+                pol_round,
+                proposer: proposer.address(),
+            })
+        };
+        let whole = SignedConsensusMsg::Proposal(propose(&others[0], 0, Round::Nil));
+        let again = CompactProposal::of(&propose(&others[1], 1, Round::new(0)));
+        let mut messages = [
+            (others[0].address(), ConsensusMessage::Consensus(whole)),
+            (others[1].address(), ConsensusMessage::Compact(again)),
+        ];
+        if !is_known_before {
+            messages.reverse();
+        }
+        for (from, message) in messages {
+            engine.receive(from, message, ms(1)).expect("it goes on");
+        }
+        engine.tick(ms(200)).expect("it goes on");
+        for (kind, round) in [(VoteType::Prevote, 0), (VoteType::Precommit, 1)] {
+            for signer in &others[..11] {
+                let (voter, value) = (signer.address(), NilOrVal::Val(value.id()));
+                let (height, round) = (Height(1), Round::new(round));
+                let vote = signer.sign_vote(Vote { kind, height, round, value, voter });
+                let message = ConsensusMessage::Consensus(SignedConsensusMsg::Vote(vote));
+                engine.receive(voter, message, ms(200)).expect("it goes on");
+            }
+        }
+        let (mut charged, mut committed) = (Vec::new(), Vec::new());
+        for output in engine.outputs() {
+            match output {
+                ConsensusOutput::Send(_, ConsensusMessage::AskEntries(..)) => {
+                    panic!("asked for entries of a known value");
+                }
+                ConsensusOutput::Charged(server, len) => charged.push((server, len)),
+                ConsensusOutput::Commit(decided) => committed.push(decided.value),
+                _ => {}
+            }
+        }
+        assert_eq!(charged, [(others[1].address(), value.encoded().len())]);
+        assert_eq!(committed, [value]);
     }
 }
 
