@@ -89,6 +89,16 @@ impl UnresolvedProposals {
         self.proposals.is_empty()
     }
 
+    /// The height and the proposer of each proposal, the number of its digests, and the length of
+    /// the entries that are kept for it.
+    #[cfg(test)]
+    pub(super) fn held(&self) -> impl Iterator<Item = (Height, ValidatorAddress, usize, usize)> {
+        self.proposals.iter().map(|((height, proposer), it)| {
+            let kept: usize = it.kept.values().map(Bytes::len).sum();
+            (*height, *proposer, it.proposal.entries.len(), kept)
+        })
+    }
+
     /// A height begins: proposals of earlier ones are dropped, and those of servers that do not
     /// propose in their rounds.
     pub(super) fn begin(&mut self, height: Height, proposes: impl Fn(&CompactProposal) -> bool) {

@@ -259,6 +259,12 @@ impl ConsensusEngine {
         self.state.params.enabled
     }
 
+    /// The proposals by digests with entries that this server lacks.
+    #[cfg(test)]
+    pub(super) fn unresolved(&self) -> &UnresolvedProposals {
+        &self.unresolved
+    }
+
     /// The number of waiting entries.
     pub(crate) fn waiting(&self) -> usize {
         self.pool.len()

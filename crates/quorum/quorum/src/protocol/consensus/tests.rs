@@ -4,4 +4,5 @@ mod agreement;
 mod compact;
 mod flood;
 mod hostile;
+mod hostile_proposer;
 mod world;

@@ -1,6 +1,6 @@
 //! Servers of a log on a simulated network, with disks that outlive them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -142,6 +142,8 @@ pub(super) struct World {
     pub(super) seen: Vec<SignedVote<ConsensusContext>>,
     /// How often a value was refused.
     pub(super) refused: u64,
+    /// Why messages were refused.
+    pub(super) refusals: BTreeSet<&'static str>,
     /// How often it was proven that a server had signed twice.
     pub(super) proofs: usize,
 }
@@ -183,6 +185,7 @@ impl World {
             liars: twins.iter().map(|key| address(*key)).collect(),
             seen: Vec::new(),
             refused: 0,
+            refusals: BTreeSet::new(),
             proofs: 0,
         };
         for from in 0..world.servers.len() {
@@ -332,6 +335,11 @@ impl World {
         self.servers[index].disk.last().0
     }
 
+    /// `None` while the server is down.
+    pub(super) fn engine(&self, index: usize) -> Option<&ConsensusEngine> {
+        self.servers[index].engine.as_ref()
+    }
+
     pub(super) fn round(&self, index: usize) -> Option<u32> {
         self.servers[index].engine.as_ref().map(ConsensusEngine::round)
     }
@@ -388,6 +396,7 @@ impl World {
             ConsensusOutput::Charged(..) => {}
             ConsensusOutput::Refused(server, why) => {
                 assert!(self.liars.contains(&server), "a wrong accusation: {why}");
+                self.refusals.insert(why);
             }
             ConsensusOutput::Checked { server, are_admitted, .. } => {
                 assert!(are_admitted || self.liars.contains(&server), "a wrong accusation");
@@ -487,7 +496,10 @@ impl World {
                     Ok(message) => {
                         self.call(to, |engine, now| engine.receive(address, message, now));
                     }
-                    Err(error) => assert!(self.liars.contains(&address), "{error}"),
+                    Err(error) => {
+                        assert!(self.liars.contains(&address), "{error}");
+                        self.refusals.insert(error.0);
+                    }
                 }
             }
             (Some(SimulationEvent::Timer(index)), _) => self.open(index),
