@@ -11,6 +11,7 @@ use console::CommandFailure;
 use keys::{IdentityPublicKey, IdentitySecretKey};
 use mix::MixClientEvent;
 use mix::chat::{ChatCommand, ChatConfig, ChatEvent, ChatSession, found_group};
+use mix::client::AcceptableTerms;
 use mix::exchange::MixExchangeKind;
 use mix::group::ArchiveLimits;
 use mix::membership::{Invitation, MemberName};
@@ -128,6 +129,7 @@ impl DemoChatGroup {
                 stay: 1,
                 socks: None,
                 files: "received".into(),
+                terms: AcceptableTerms::default(),
             };
             if at == 0 {
                 found_group(&config).map_err(failed)?;

@@ -29,6 +29,7 @@ mod proxies;
 mod report;
 mod rounds;
 mod state;
+mod terms;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -49,11 +50,13 @@ pub use self::report::{
     LeaveGroupError, MixClientError, MixClientSendError, MixClientStatus, NotAdministrator,
 };
 use self::state::{JoinAttempt, RestoredClientState};
+use self::terms::AgreedTerms;
+pub use self::terms::{AcceptableTerms, MAX_BYTES_PER_DAY};
 use crate::protocol::conversations::Conversations;
 use crate::protocol::event::{ChatMessageId, MixClientEvent};
 use crate::protocol::member::MixMember;
 use crate::protocol::membership::{
-    Administrator, EpochAnnouncement, GroupAddress, Invitation, MemberName, MemberNotice, group_id,
+    Administrator, EpochAnnouncement, GroupAddress, Invitation, MemberName, group_id,
 };
 use crate::protocol::random::ForwardSecureRng;
 use crate::protocol::wire::{
@@ -81,6 +84,8 @@ pub struct MixClientSettings {
     pub invitation: Option<Invitation>,
     /// Nothing is sent while fewer members than this took part in the last round.
     pub least_participants: usize,
+    /// Which terms of the proxy are accepted.
+    pub terms: AcceptableTerms,
     /// The time of construction.
     pub now: Duration,
     /// The wall-clock time of construction, since 1970.
@@ -97,6 +102,7 @@ pub struct MixClient {
     administrator: Option<Administrator>,
     refusals: JoinRefusalLimiter,
     join_attempt: Option<JoinAttempt>,
+    agreed: AgreedTerms,
     search: ProxySearch,
     /// Set once the proxy has greeted this client.
     link: Option<ProxyLink>,
@@ -154,6 +160,7 @@ impl MixClient {
             administrator,
             is_administrator_before,
             mut join_attempt,
+            mut agreed,
             events,
         } = restored.unwrap_or_else(|| RestoredClientState {
             epochs: ClientEpochs::new(now, &mut random),
@@ -161,11 +168,13 @@ impl MixClient {
             administrator: Vec::new(),
             is_administrator_before: false,
             join_attempt: None,
+            agreed: AgreedTerms::of_new(&settings.terms),
             events: VecDeque::new(),
         });
         if let Some(invitation) = &settings.invitation {
             // A stored request may be for another invitation or name.
             join_attempt = Some(JoinAttempt::new(invitation));
+            agreed.handle_invitation(invitation);
         }
         let own = Arc::clone(&identity);
         let is_founder = own.public() == at.administrator;
@@ -195,6 +204,7 @@ impl MixClient {
             administrator,
             refusals: JoinRefusalLimiter::default(),
             join_attempt,
+            agreed,
             search: ProxySearch::default(),
             link: None,
             events,
@@ -429,27 +439,6 @@ impl MixClient {
         Ok(id)
     }
 
-    /// Asks the administrators to remove this member. The next epoch does not include it.
-    ///
-    /// # Errors
-    /// If this is the only administrator or not a member, or there is no connection to the proxy.
-    pub fn leave(&mut self, now: Duration) -> Result<(), LeaveGroupError> {
-        let administrators = self.epochs.newest().map(EpochAnnouncement::administrators);
-        let is_only = administrators.is_none_or(|all| all.keys().len() == 1);
-        if self.administrator.is_some() && is_only {
-            return Err(LeaveGroupError::Administrator);
-        }
-        if !self.epochs.is_member() {
-            return Err(LeaveGroupError::NotAMember);
-        }
-        if self.link.is_none() {
-            return Err(LeaveGroupError::NotConnected);
-        }
-        let number = self.epochs.next_number(self.calendar(now));
-        self.send_notice(MemberNotice::Leave { number });
-        Ok(())
-    }
-
     /// The status of the client.
     pub fn status(&self) -> MixClientStatus {
         let member = match &self.conversations {
@@ -490,6 +479,7 @@ impl MixClient {
             &self.conversations().to_bytes(),
             administrator.as_ref().map_or(&[], |list| list),
             self.join_attempt.as_ref(),
+            self.agreed,
             &self.events,
         )
     }

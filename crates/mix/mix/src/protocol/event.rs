@@ -32,6 +32,12 @@ pub enum MissedReason {
     NoKey,
 }
 
+/// For the user, of [`MixClientEvent::RoundsKept`].
+const ROUNDS_KEPT: &str = "the proxy now keeps rounds for members that are away: least_anonymity \
+                           still counts those who take part. If the administrators have told you \
+                           of it, set rounds_kept = true in the configuration, so that it counts \
+                           all members";
+
 /// An event of a client, or of its member. Its `Display` is one line for the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MixClientEvent {
@@ -143,6 +149,9 @@ pub enum MixClientEvent {
         /// Whether this client has given it to the proxy.
         is_own: bool,
     },
+    /// The proxy keeps rounds since this client agreed to terms by which it keeps none. The least
+    /// number of participants still counts participants.
+    RoundsKept,
     /// The administrators have changed.
     AdministratorsChanged {
         /// Their names.
@@ -272,6 +281,7 @@ impl fmt::Display for MixClientEvent {
                      messages are sent again"
                 )
             }
+            Self::RoundsKept => f.write_str(ROUNDS_KEPT),
             Self::AdministratorsChanged { names } => match &names[..] {
                 [one] => write!(f, "the administrator of the group is now {one}"),
                 _ => write!(f, "the administrators of the group are now {}", names.join(", ")),

@@ -36,6 +36,17 @@ impl MixExchangeKind {
         }
     }
 
+    /// Its number in encodings: the index in [`Self::ALL`].
+    pub(crate) fn number(self) -> u8 {
+        let index = Self::ALL.iter().position(|it| *it == self).expect("all kinds are there");
+        u8::try_from(index).expect("there are few")
+    }
+
+    /// The kind with this number, if there is one.
+    pub(crate) fn from_number(number: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(number)).copied()
+    }
+
     /// The engine, if slots are read by one.
     pub fn engine(self) -> Option<MixEngineName> {
         match self {

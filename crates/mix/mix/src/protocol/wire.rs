@@ -413,7 +413,7 @@ impl ProxyToMember {
 /// the numbers of the group.
 fn encode_terms(terms: &MixTerms) -> Vec<u8> {
     let shape = terms.shape();
-    let mut out = vec![place(&MixExchangeKind::ALL, &terms.exchange())];
+    let mut out = vec![terms.exchange().number()];
     out.extend(u32::try_from(terms.keep().as_secs()).unwrap_or(u32::MAX).to_be_bytes());
     for interval in [terms.interval(), terms.least_interval()] {
         let milliseconds = u32::try_from(interval.as_millis()).expect("at most an hour");
@@ -428,7 +428,8 @@ fn encode_terms(terms: &MixTerms) -> Vec<u8> {
 }
 
 fn decode_terms(reader: &mut FieldReader<'_>) -> Result<MixTerms, MixWireError> {
-    let exchange = at(&MixExchangeKind::ALL, reader.u8()?, "the kind of exchange")?;
+    let exchange = MixExchangeKind::from_number(reader.u8()?)
+        .ok_or(MixWireError::Invalid("the kind of exchange"))?;
     let keep = Duration::from_secs(reader.u32()?.into());
     let mut interval = || reader.u32().map(|count| Duration::from_millis(count.into()));
     let (interval, least_interval) = (interval()?, interval()?);

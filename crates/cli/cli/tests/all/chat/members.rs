@@ -123,6 +123,11 @@ impl Room {
         let output = self.start(names[0], &mut command).wait_with_output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let group = String::from_utf8(output.stdout).unwrap();
+        // The founder accepts another kind of exchange, and the others by their invitations.
+        if let Some(engine) = settings.lines().find(|line| line.starts_with("engine")) {
+            let text = fs::read_to_string(self.path(&config)).unwrap();
+            fs::write(self.path(&config), format!("{text}{engine}\n")).unwrap();
+        }
         let intervals = "min_interval_ms = 20\ninterval_ms = 1000\n";
         let text = fs::read_to_string(self.path("proxy.toml")).unwrap();
         self.configure(proxy, &format!("{text}{group}{intervals}{settings}"));

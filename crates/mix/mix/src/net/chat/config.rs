@@ -3,9 +3,11 @@
 use std::path::PathBuf;
 
 use keys::IdentityPublicKey;
-use service::config::{ConfigKey, ConfigKeys, ConfigProblems, key, read};
+use service::config::{ConfigKey, ConfigKeys, ConfigProblems, ConfigTable, key, read};
 use transport::TransportChoice;
 
+use crate::protocol::client::{AcceptableTerms, MAX_BYTES_PER_DAY};
+use crate::protocol::exchange::MixExchangeKind;
 use crate::protocol::membership::{GroupAddress, MemberName};
 use crate::protocol::wire::GroupName;
 
@@ -30,6 +32,9 @@ const CHAT_KEYS: &[ConfigKey] = &[
     key("", "stay", "100"),
     key("", "socks", "\"127.0.0.1:9050\""),
     key("", "files", "\"received\""),
+    key("", "engine", "\"broadcast\""),
+    key("", "rounds_kept", "true"),
+    key("", "max_mb_per_day", "200000"),
 ];
 
 /// The default of `least_anonymity`. With two participants, the proxy would know that each is the
@@ -40,6 +45,9 @@ const LEAST_ANONYMITY: usize = 3;
 /// within 26 rounds, and so is its acknowledgement. Nearly all messages are delivered in 100
 /// rounds, even if rounds are lost.
 const STAY: u64 = 100;
+
+/// The largest value of `max_mb_per_day`, more than any terms cost.
+const MAX_MAX_MB_PER_DAY: i64 = 1_000_000_000_000;
 
 /// The settings of a chat. Paths are relative to the configuration unless absolute.
 #[derive(Clone, Debug, PartialEq)]
@@ -73,6 +81,8 @@ pub struct ChatConfig {
     pub socks: Option<String>,
     /// The directory in which files of other members are saved.
     pub files: PathBuf,
+    /// The terms of the proxy that the member accepts.
+    pub terms: AcceptableTerms,
 }
 
 impl ChatConfig {
@@ -142,6 +152,7 @@ impl ChatConfig {
                 None => Some("received"),
                 Some(value) => value.text(),
             };
+            let terms = read_terms(table);
             let socks = match socks {
                 None => None,
                 Some(socks) => Some(socks?),
@@ -161,14 +172,37 @@ impl ChatConfig {
                 stay: stay?,
                 socks,
                 files: files?.into(),
+                terms: terms?,
             })
         })
     }
 }
 
+fn read_terms(table: &ConfigTable<'_>) -> Option<AcceptableTerms> {
+    let kinds = MixExchangeKind::ALL.map(|kind| (kind.as_str(), kind));
+    let exchange = match table.get("engine") {
+        None => Some(None),
+        Some(value) => value.choice(&kinds).map(Some),
+    };
+    let rounds_kept = match table.get("rounds_kept") {
+        None => Some(None),
+        Some(value) => value.flag().map(Some),
+    };
+    let max_mb_per_day = match table.get("max_mb_per_day") {
+        None => Some(MAX_BYTES_PER_DAY / 1_000_000),
+        Some(value) => value.integer_in(1..=MAX_MAX_MB_PER_DAY),
+    };
+    Some(AcceptableTerms {
+        exchange: exchange?,
+        rounds_kept: rounds_kept?,
+        max_bytes_per_day: max_mb_per_day? * 1_000_000,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::engine::MixEngineName;
 
     #[test]
     fn all_problems_are_found_at_once() {
@@ -195,10 +229,20 @@ mod tests {
             let problems = ChatConfig::from_toml(&wrong).unwrap_err();
             assert_eq!(problems.iter().count(), 1, "{wrong}");
         }
+        assert_eq!(config.terms, AcceptableTerms::default());
+        let terms = format!("{right}engine = \"ot\"\nrounds_kept = false\nmax_mb_per_day = 5\n");
+        let expected = AcceptableTerms {
+            exchange: Some(MixEngineName::Ot.into()),
+            rounds_kept: Some(false),
+            max_bytes_per_day: 5_000_000,
+        };
+        assert_eq!(ChatConfig::from_toml(&terms).unwrap().terms, expected);
         let wrong = right.replace("friends", "a b")
-            + "transport = \"pigeon\"\nleast_anonymity = 1\nhistory = \"no\"\nstay = 0\n";
+            + "transport = \"pigeon\"\nleast_anonymity = 1\nhistory = \"no\"\nstay = 0\n\
+               engine = \"steam\"\nrounds_kept = 1\nmax_mb_per_day = 0\n";
         let problems = ChatConfig::from_toml(&wrong).unwrap_err();
         let found: Vec<String> = problems.iter().map(|problem| problem.key.to_string()).collect();
-        assert_eq!(found, ["group", "transport", "least_anonymity", "history", "stay"]);
+        assert_eq!(found[..5], ["group", "transport", "least_anonymity", "history", "stay"]);
+        assert_eq!(found[5..], ["engine", "rounds_kept", "max_mb_per_day"]);
     }
 }

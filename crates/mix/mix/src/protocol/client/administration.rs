@@ -181,7 +181,7 @@ impl MixClient {
         let secret = self.random.draw();
         let invitation = administrator.invite(now, name, binding, now + lasts, secret)?;
         self.membership_changed();
-        Ok(invitation)
+        Ok(invitation.with_exchange(self.agreed.exchange()))
     }
 
     /// Removes a member from the group. For an administrator.

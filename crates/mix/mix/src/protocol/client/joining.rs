@@ -30,6 +30,10 @@ impl MixClient {
         status: MembershipStatus,
         proxy: ProxyPosition,
     ) -> Result<(), MixClientError> {
+        self.agreed.agree(&terms, &self.settings.terms)?;
+        if self.agreed.report_kept(&terms, &self.settings.terms) {
+            self.events.push_back(MixClientEvent::RoundsKept);
+        }
         self.link = Some(ProxyLink::new(terms, *self.random.draw())?);
         // The shape may have changed.
         self.end_member();
@@ -339,7 +343,7 @@ impl MixClient {
     /// Enters the current epoch, if there is one.
     pub(super) fn begin_member(&mut self) -> Result<(), MixClientError> {
         let Some(link) = &self.link else { return Ok(()) };
-        let is_kept = !link.terms().keep().is_zero();
+        let is_kept = self.agreed.counts_members(link.terms(), &self.settings.terms);
         let Some(epoch) = self.epochs.epoch(link.terms().shape()).transpose()? else {
             return Ok(());
         };

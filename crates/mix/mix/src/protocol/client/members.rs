@@ -1,12 +1,13 @@
-//! A client's view of the other members: their keys, and the messages to them.
+//! A client's view of the other members: their keys, the messages to them, and how it leaves them.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use keys::IdentityPublicKey;
 
-use super::{CancelledChatMessages, MixClient};
+use super::{CancelledChatMessages, LeaveGroupError, MixClient};
 use crate::protocol::event::ChatMessageId;
-use crate::protocol::membership::{MemberName, SafetyNumber};
+use crate::protocol::membership::{EpochAnnouncement, MemberName, MemberNotice, SafetyNumber};
 
 impl MixClient {
     /// Drops the messages to the member with this name, or to all members, of which nothing was
@@ -24,6 +25,27 @@ impl MixClient {
         }
         self.is_stored &= cancelled.dropped.is_empty();
         cancelled
+    }
+
+    /// Asks the administrators to remove this member. The next epoch does not include it.
+    ///
+    /// # Errors
+    /// If this is the only administrator or not a member, or there is no connection to the proxy.
+    pub fn leave(&mut self, now: Duration) -> Result<(), LeaveGroupError> {
+        let administrators = self.epochs.newest().map(EpochAnnouncement::administrators);
+        let is_only = administrators.is_none_or(|all| all.keys().len() == 1);
+        if self.administrator.is_some() && is_only {
+            return Err(LeaveGroupError::Administrator);
+        }
+        if !self.epochs.is_member() {
+            return Err(LeaveGroupError::NotAMember);
+        }
+        if self.link.is_none() {
+            return Err(LeaveGroupError::NotConnected);
+        }
+        let number = self.epochs.next_number(self.calendar(now));
+        self.send_notice(MemberNotice::Leave { number });
+        Ok(())
     }
 
     /// The other members of the current epoch, with their keys.

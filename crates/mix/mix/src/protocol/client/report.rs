@@ -7,6 +7,7 @@ use keys::IdentityPublicKey;
 use crate::protocol::engine::MixEngineError;
 use crate::protocol::epoch::MemberEpochError;
 use crate::protocol::event::ChatMessageId;
+use crate::protocol::exchange::MixExchangeKind;
 use crate::protocol::member::{MemberSendError, MixMemberError};
 use crate::protocol::membership::{
     ChangeAdministratorsError, EpochAnnouncementError, InviteMemberError, JoinRefusal,
@@ -61,6 +62,31 @@ pub enum MixClientError {
          who has invited you which proxy and which invitation is valid"
     )]
     NotAsInvited,
+    /// The proxy offers another kind of exchange than this client has agreed to.
+    #[error(
+        "the proxy offers exchanges by {offered}, but this chat has agreed to {agreed}: with \
+         {offered}, a proxy that deviates, or that a member helps, could learn who writes to whom. \
+         Nothing is sent. If the administrators have told you of it, set engine = \"{offered}\" in \
+         the configuration"
+    )]
+    OtherExchange {
+        /// The proxy's.
+        offered: MixExchangeKind,
+        /// The client's.
+        agreed: MixExchangeKind,
+    },
+    /// The proxy's terms cost more than the user accepts.
+    #[error(
+        "with what the proxy offers, this chat would send and receive up to {mb_per_day} MB a day, \
+         and at most {max_mb_per_day} MB are accepted. Nothing is sent. If you accept that, set \
+         max_mb_per_day = {mb_per_day} in the configuration"
+    )]
+    TooCostly {
+        /// Millions of bytes, rounded up.
+        mb_per_day: u64,
+        /// Those that are accepted.
+        max_mb_per_day: u64,
+    },
     /// The administrators have announced that the proxy has moved.
     #[error("the proxy has moved to {0}")]
     Moved(String),

@@ -8,11 +8,14 @@ use zeroize::Zeroizing;
 
 use super::epochs::ClientEpochs;
 use super::report::ClientStateError;
+use super::terms::AgreedTerms;
 use crate::protocol::conversations::Conversations;
 use crate::protocol::event::{ChatMessageId, GivenUpReason, MixClientEvent};
 use crate::protocol::membership::{AdministratorAnchor, GroupAddress, Invitation, group_id};
 
-const VERSION: u8 = 6;
+const VERSION: u8 = 7;
+/// The version without the terms that were agreed to. It is read, and written while there are none.
+const VERSION_WITHOUT_TERMS: u8 = 6;
 /// The version without the address at which the proxy was found. It is read, and written while
 /// that is the configured one.
 const VERSION_WITHOUT_FOUND: u8 = 5;
@@ -39,6 +42,7 @@ pub(super) struct RestoredClientState {
     /// Whether that is of a version before.
     pub(super) is_administrator_before: bool,
     pub(super) join_attempt: Option<JoinAttempt>,
+    pub(super) agreed: AgreedTerms,
     pub(super) events: VecDeque<MixClientEvent>,
 }
 
@@ -60,13 +64,14 @@ impl JoinAttempt {
 
 /// The stored bytes: the group's, the epoch, conversations, the administrator's list (empty for
 /// other members), the attempt to join (empty if there is none), the branches that were left, where
-/// the proxy was found, and messages that were not shown.
+/// the proxy was found, the terms that were agreed to, and messages that were not shown.
 pub(super) fn encode(
     group_id: &[u8; 32],
     epochs: &ClientEpochs,
     conversations: &[u8],
     administrator: &[u8],
     join_attempt: Option<&JoinAttempt>,
+    agreed: AgreedTerms,
     events: &VecDeque<MixClientEvent>,
 ) -> Zeroizing<Vec<u8>> {
     let unseen: Vec<_> = events.iter().filter_map(parts).collect();
@@ -77,7 +82,8 @@ pub(super) fn encode(
     let len = (256 << 10) + left + newest + conversations.len() + administrator.len() + texts;
     let mut out = Zeroizing::new(Vec::with_capacity(len));
     let version = match epochs.found() {
-        Some(_) => VERSION,
+        _ if agreed.exchange().is_some() => VERSION,
+        Some(_) => VERSION_WITHOUT_TERMS,
         None if !epochs.left().is_empty() => VERSION_WITHOUT_FOUND,
         None => VERSION_WITHOUT_LEFT,
     };
@@ -98,6 +104,9 @@ pub(super) fn encode(
     }
     if version > VERSION_WITHOUT_FOUND {
         epochs.encode_found(&mut out);
+    }
+    if version > VERSION_WITHOUT_TERMS {
+        agreed.encode(&mut out);
     }
     for (kind, name, text) in unseen {
         out.push(kind);
@@ -171,6 +180,11 @@ fn read(
     if version > VERSION_WITHOUT_FOUND {
         epochs.decode_found(&mut reader)?;
     }
+    let agreed = if version > VERSION_WITHOUT_TERMS {
+        AgreedTerms::decode(&mut reader)?
+    } else {
+        AgreedTerms::default()
+    };
     let mut events = VecDeque::new();
     while let Ok(kind) = reader.u8() {
         let name = String::from_utf8(reader.counted().ok()?.to_vec()).ok()?;
@@ -184,6 +198,7 @@ fn read(
         administrator,
         is_administrator_before,
         join_attempt,
+        agreed,
         events,
     })
 }

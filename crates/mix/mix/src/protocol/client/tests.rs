@@ -12,4 +12,5 @@ mod person;
 mod proxies;
 mod restores;
 mod simulation;
+mod terms;
 mod world;

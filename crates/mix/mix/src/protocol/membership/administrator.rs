@@ -303,7 +303,8 @@ impl Administrator {
             || AdministratorList::founded(self.at.administrator, self.at.group.as_str()).anchor();
         let anchor = announced.unwrap_or_else(founded);
         let inviter = self.identity.public();
-        Ok(Invitation { at: self.at.clone(), name, expires, secret, inviter, anchor })
+        let (at, exchange) = (self.at.clone(), None);
+        Ok(Invitation { at, name, expires, secret, inviter, anchor, exchange })
     }
 
     /// Removes a member from the next epochs. If it is another administrator, it is none any more.

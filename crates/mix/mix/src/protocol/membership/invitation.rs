@@ -12,6 +12,7 @@ use super::administrators::AdministratorAnchor;
 use super::code::{self, InvitationCodeError};
 use super::crypto::derive;
 use super::name::MemberName;
+use crate::protocol::exchange::MixExchangeKind;
 
 const CHECKSUM_LEN: usize = 4;
 /// The longest address of a proxy, and the longest name of a group, in bytes.
@@ -57,6 +58,8 @@ pub struct Invitation {
     pub(super) inviter: IdentityPublicKey,
     /// The list of administrators when it was made.
     pub(super) anchor: AdministratorAnchor,
+    /// The kind of the group's exchanges, if it is not the broadcast.
+    pub(super) exchange: Option<MixExchangeKind>,
 }
 
 /// Why a string is not an invitation.
@@ -85,12 +88,24 @@ impl Invitation {
             bytes.split_first_chunk::<CHECKSUM_LEN>().ok_or(InvitationError::Checksum)?;
         let mut reader = FieldReader::new(contents);
         let read = Self::read(&mut reader);
-        // The code pads the bytes with zeros.
-        let len = contents.len() - reader.rest().len();
-        if *checksum != checksum_of(&contents[..len]) {
+        let rest = reader.rest();
+        if *checksum != checksum_of(&contents[..contents.len() - rest.len()]) {
             return Err(InvitationError::Checksum);
         }
-        read.ok_or(InvitationError::Contents)
+        let mut invitation = read.ok_or(InvitationError::Contents)?;
+        // The code pads the bytes with zeros.
+        if let Some(number) = rest.first().and_then(|byte| byte.checked_sub(1)) {
+            let exchange = MixExchangeKind::from_number(number);
+            invitation.exchange = Some(exchange.ok_or(InvitationError::Contents)?);
+        }
+        Ok(invitation)
+    }
+
+    /// The same for a group that makes exchanges of this kind.
+    #[must_use]
+    pub(crate) fn with_exchange(self, exchange: Option<MixExchangeKind>) -> Self {
+        let exchange = exchange.filter(|kind| *kind != MixExchangeKind::Broadcast);
+        Self { exchange, ..self }
     }
 
     /// The invitation as text: a prefix, and groups of eight characters, each with its own check
@@ -111,6 +126,8 @@ impl Invitation {
         let mut bytes = Zeroizing::new(Vec::with_capacity(1024));
         bytes.extend(checksum);
         bytes.extend(&**contents);
+        // A version before ignores what follows, so the checksum is without it.
+        bytes.extend(self.exchange.map(|kind| 1 + kind.number()));
         code::encode(&bytes)
     }
 
@@ -133,6 +150,7 @@ impl Invitation {
             secret,
             inviter: inviter.ok()?,
             anchor,
+            exchange: None,
         })
     }
 
@@ -149,6 +167,11 @@ impl Invitation {
     /// The administrators of the group must come from this list.
     pub(crate) fn anchor(&self) -> AdministratorAnchor {
         self.anchor
+    }
+
+    /// The kind of the group's exchanges, if it is known not to be the broadcast.
+    pub fn exchange(&self) -> Option<MixExchangeKind> {
+        self.exchange
     }
 
     /// The name that the administrator proposes for the new member.
@@ -224,6 +247,7 @@ mod tests {
             secret: Zeroizing::new([7; 16]),
             inviter: IdentitySecretKey::new(&[3; 32]).public(),
             anchor: AdministratorAnchor { version: 3, digest: [4; 8] },
+            exchange: None,
         }
     }
 
@@ -239,7 +263,31 @@ mod tests {
             assert_eq!(*read.secret, [7; 16]);
             let expected = invitation();
             assert_eq!((read.inviter, read.anchor), (expected.inviter, expected.anchor));
+            assert_eq!(read.exchange(), None);
         }
+    }
+
+    #[test]
+    fn an_invitation_names_the_kind_of_exchange_after_what_versions_before_read() {
+        let before = invitation().code();
+        for kind in MixExchangeKind::ALL {
+            let code = invitation().with_exchange(Some(kind)).code();
+            let read = Invitation::parse(&code).unwrap();
+            assert_eq!((&read.at, read.anchor), (&invitation().at, invitation().anchor));
+            if kind == MixExchangeKind::Broadcast {
+                assert_eq!((read.exchange(), &*code), (None, &*before));
+                continue;
+            }
+            assert_eq!(read.exchange(), Some(kind));
+            // A version before compares the checksum with these bytes, and ignores the rest.
+            let [bytes, bytes_before] = [&code, &before].map(|code| code::decode(code).unwrap());
+            let len = bytes_before.iter().rposition(|byte| *byte != 0).unwrap() + 1;
+            assert_eq!(bytes[..len], bytes_before[..len]);
+        }
+        let contents = code::decode(&before).unwrap();
+        let len = contents.iter().rposition(|byte| *byte != 0).unwrap() + 1;
+        let unknown = code::encode(&[&contents[..len], &[200]].concat());
+        assert_eq!(Invitation::parse(&unknown).unwrap_err(), InvitationError::Contents);
     }
 
     #[test]

@@ -69,6 +69,7 @@ pub(super) fn open_client(
         name: config.name.clone(),
         invitation,
         least_participants: config.least_anonymity,
+        terms: config.terms,
         now: start.elapsed(),
         since_1970: since_1970.unwrap_or_default(),
     };

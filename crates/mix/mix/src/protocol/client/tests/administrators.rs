@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::exchanges::{EXCHANGES, Exchanges, KEPT};
 use super::person::{NAMES, secret};
 use super::world::World;
-use crate::protocol::client::{MixClient, MixClientError, MixClientSettings};
+use crate::protocol::client::{AcceptableTerms, MixClient, MixClientError, MixClientSettings};
 use crate::protocol::event::MixClientEvent;
 use crate::protocol::member::MixMemberError;
 use crate::protocol::membership::{EpochAnnouncement, MemberName};
@@ -260,6 +260,7 @@ fn a_new_client_is_not_taken_to_a_fork() {
         name: MemberName::new("dora").unwrap(),
         invitation,
         least_participants: 2,
+        terms: AcceptableTerms::default(),
         now,
         since_1970: super::exchanges::SINCE_1970,
     };

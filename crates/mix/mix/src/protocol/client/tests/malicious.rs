@@ -44,9 +44,11 @@ enum Deviation {
     OtherShape,
     /// It says that bob did not take part.
     LiesAboutParticipants,
+    /// It has the other kind of exchange after a restart.
+    OtherKind,
 }
 
-const DEVIATIONS: [Deviation; 9] = [
+const DEVIATIONS: [Deviation; 10] = [
     Deviation::OlderMailbox,
     Deviation::DamagedMailbox,
     Deviation::OtherMailbox,
@@ -56,6 +58,7 @@ const DEVIATIONS: [Deviation; 9] = [
     Deviation::Replays,
     Deviation::OtherShape,
     Deviation::LiesAboutParticipants,
+    Deviation::OtherKind,
 ];
 
 /// What came of a run.
@@ -117,6 +120,10 @@ fn guess(exchange: Exchanges, deviation: Deviation) {
             | Deviation::LiesAboutParticipants
     );
     assert!(!is_noticeable || noticed.len() == guesses.len(), "{exchange:?} {deviation:?}");
+    if deviation == Deviation::OtherKind && exchange == KEPT {
+        // Nobody makes oblivious exchanges in a group of broadcasts.
+        assert_eq!(read, 0);
+    }
 }
 
 fn run(exchange: Exchanges, seed: u64, deviation: Deviation, receiver: usize) -> DeviantRun {
@@ -173,6 +180,10 @@ fn deviate(world: &mut World, exchange: Exchanges, deviation: Deviation, told: R
         Deviation::Delays => world.delays[BOB] = Duration::from_millis(300),
         Deviation::OtherShape => {
             world.slot_len = 64;
+            world.stop_proxy();
+        }
+        Deviation::OtherKind => {
+            world.exchange = if exchange == KEPT { OBLIVIOUS } else { KEPT };
             world.stop_proxy();
         }
         Deviation::Withholds => {

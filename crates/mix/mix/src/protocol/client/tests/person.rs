@@ -7,8 +7,9 @@ use std::time::Duration;
 use keys::IdentitySecretKey;
 
 use super::exchanges::SINCE_1970;
-use crate::protocol::client::{MixClient, MixClientSettings, MixClientStatus};
+use crate::protocol::client::{AcceptableTerms, MixClient, MixClientSettings, MixClientStatus};
 use crate::protocol::event::{ChatMessageId, MixClientEvent};
+use crate::protocol::exchange::MixExchangeKind;
 use crate::protocol::membership::{
     EpochAnnouncement, GroupAddress, Invitation, MemberName, ProxyAddress,
 };
@@ -94,6 +95,8 @@ pub(super) struct Person {
     pub(super) restored_after: u32,
     /// Whether the founder may found the group.
     pub(super) founds: bool,
+    /// Which terms it accepts.
+    pub(super) terms: AcceptableTerms,
     /// The other events of the client.
     pub(super) reported: Vec<MixClientEvent>,
     /// The time that has passed when the simulation began.
@@ -101,11 +104,15 @@ pub(super) struct Person {
 }
 
 impl Person {
-    pub(super) fn new(number: usize, began: Duration, seed: u64) -> Self {
+    /// A user who accepts this kind of exchange.
+    pub(super) fn new(number: usize, began: Duration, seed: u64, kind: MixExchangeKind) -> Self {
+        let exchange = Some(kind).filter(|kind| *kind != MixExchangeKind::Broadcast);
+        let terms = AcceptableTerms { exchange, ..AcceptableTerms::default() };
+        let member = (number, CROWD[number], true, terms);
         Self {
             number,
             name: CROWD[number].into(),
-            client: open((number, CROWD[number], true), began, began, None, None, seed),
+            client: open(member, began, began, None, None, seed),
             stored: None,
             invitation: None,
             writing: None,
@@ -121,6 +128,7 @@ impl Person {
             was_restored: false,
             restored_after: 0,
             founds: true,
+            terms,
             reported: Vec::new(),
             began,
         }
@@ -135,7 +143,7 @@ impl Person {
         self.since_stored = SinceStored::default();
         let invitation = self.invitation.as_deref().map(|code| Invitation::parse(code).unwrap());
         let stored = self.stored.as_deref();
-        let member = (self.number, &*self.name, self.founds);
+        let member = (self.number, &*self.name, self.founds, self.terms);
         self.client = open(member, self.began, now, stored, invitation, seed);
     }
 
@@ -268,7 +276,7 @@ impl Person {
 }
 
 fn open(
-    (number, name, founds): (usize, &str, bool),
+    (number, name, founds, terms): (usize, &str, bool, AcceptableTerms),
     began: Duration,
     now: Duration,
     stored: Option<&[u8]>,
@@ -281,6 +289,7 @@ fn open(
         name: MemberName::new(name).unwrap(),
         invitation,
         least_participants: 2,
+        terms,
         now,
         since_1970: SINCE_1970 + now.saturating_sub(began),
     };

@@ -178,7 +178,8 @@ impl World {
 
     fn founded_for(exchange: Exchanges, seed: u64, count: usize) -> Self {
         let now = Duration::ZERO;
-        let people = (0..count).map(|number| Person::new(number, now, seed << 32)).collect();
+        let person = |number| Person::new(number, now, seed << 32, exchange.kind);
+        let people = (0..count).map(person).collect();
         let mut world = Self {
             exchange,
             rng: Rng::with_seed(seed),

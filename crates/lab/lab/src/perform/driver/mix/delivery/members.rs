@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use keys::{IdentityPublicKey, IdentitySecretKey};
 use mix::chat::{ChatCommand, ChatConfig, ChatEvent, ChatSession, found_group};
+use mix::client::AcceptableTerms;
 use mix::membership::{Invitation, MemberName};
 use rustix::time::{ClockId, clock_gettime};
 use transport::TransportChoice;
@@ -99,6 +100,11 @@ impl<'a> GroupMemberSessions<'a> {
             let administrator = read_key(
                 &place.join(format!("{}.key", GroupMemberId { group, number: 0 }.file())),
             )?;
+            let terms = AcceptableTerms {
+                exchange: Some(options.engine.parse().map_err(error_text)?),
+                rounds_kept: None,
+                max_bytes_per_day: u64::MAX,
+            };
             let config = |number| {
                 let member = GroupMemberId { group, number };
                 Ok(ChatConfig {
@@ -116,6 +122,7 @@ impl<'a> GroupMemberSessions<'a> {
                     stay: 1,
                     socks: None,
                     files: PathBuf::from("received"),
+                    terms,
                 })
             };
             let configs = (0..size).map(config).collect::<Result<_, String>>()?;

@@ -1,0 +1,125 @@
+//! The terms that a member agrees to. The proxy states the terms of the group when it greets, and
+//! could state others to learn more, or to make its members spend more.
+
+use encoding::FieldReader;
+
+use super::report::MixClientError;
+use crate::protocol::cost::MemberCost;
+use crate::protocol::exchange::MixExchangeKind;
+use crate::protocol::membership::Invitation;
+use crate::protocol::wire::MixTerms;
+
+/// The default of [`AcceptableTerms::max_bytes_per_day`]. A member of a group of 1,024 with rounds
+/// of 200 ms, by broadcast, has 128 GB.
+pub const MAX_BYTES_PER_DAY: u64 = 200_000_000_000;
+
+/// What the user of a client accepts of the terms that the proxy states.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AcceptableTerms {
+    /// The kind of exchange, besides exchanges by broadcast, which are always accepted. `None`: the
+    /// one that was agreed to.
+    pub exchange: Option<MixExchangeKind>,
+    /// Whether the least number of participants may be one of members if the proxy says that it
+    /// keeps rounds. `None`: whether it said so when the terms were agreed to.
+    pub rounds_kept: Option<bool>,
+    /// The maximum of bytes that a member sends and receives in a day by the terms, if all members
+    /// take part.
+    pub max_bytes_per_day: u64,
+}
+
+impl Default for AcceptableTerms {
+    fn default() -> Self {
+        Self { exchange: None, rounds_kept: None, max_bytes_per_day: MAX_BYTES_PER_DAY }
+    }
+}
+
+/// What a client has agreed to. It is part of its state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct AgreedTerms {
+    /// None in a state of a version before, which agrees to the next terms.
+    exchange: Option<MixExchangeKind>,
+    /// Whether the proxy said that it keeps rounds when this client first agreed to its terms.
+    is_kept: Option<bool>,
+    /// Whether it was reported since the start that the proxy now keeps rounds. Not stored.
+    is_reported: bool,
+}
+
+impl AgreedTerms {
+    /// Those of a new client. Unless its user or its invitation says something else, a group makes
+    /// its exchanges by broadcast.
+    pub(super) fn of_new(accepted: &AcceptableTerms) -> Self {
+        let exchange = accepted.exchange.unwrap_or(MixExchangeKind::Broadcast);
+        Self { exchange: Some(exchange), ..Self::default() }
+    }
+
+    /// The user gives an invitation, which names the kind of exchange if it is not the broadcast.
+    pub(super) fn handle_invitation(&mut self, invitation: &Invitation) {
+        self.exchange = invitation.exchange().or(self.exchange);
+    }
+
+    /// The kind of exchange, if it is known.
+    pub(super) fn exchange(self) -> Option<MixExchangeKind> {
+        self.exchange
+    }
+
+    /// Agrees to the terms that a proxy states, or refuses them.
+    pub(super) fn agree(
+        &mut self,
+        terms: &MixTerms,
+        accepted: &AcceptableTerms,
+    ) -> Result<(), MixClientError> {
+        let offered = terms.exchange();
+        // Nobody learns more by a broadcast than by another exchange.
+        if offered != MixExchangeKind::Broadcast
+            && let Some(agreed) = accepted.exchange.or(self.exchange)
+            && agreed != offered
+        {
+            return Err(MixClientError::OtherExchange { offered, agreed });
+        }
+        let cost = MemberCost::new(terms, terms.shape().members());
+        let bytes = cost.up_per_day.saturating_add(cost.down_per_day);
+        if bytes > accepted.max_bytes_per_day {
+            return Err(MixClientError::TooCostly {
+                mb_per_day: bytes.div_ceil(1_000_000),
+                max_mb_per_day: accepted.max_bytes_per_day / 1_000_000,
+            });
+        }
+        self.exchange = Some(offered);
+        self.is_kept.get_or_insert(!terms.keep().is_zero());
+        Ok(())
+    }
+
+    /// Whether the least number of participants is one of members, because each of them may read
+    /// later.
+    pub(super) fn counts_members(self, terms: &MixTerms, accepted: &AcceptableTerms) -> bool {
+        !terms.keep().is_zero() && accepted.rounds_kept.or(self.is_kept) == Some(true)
+    }
+
+    /// Returns whether to report, once after the start, that the proxy now keeps rounds: this client
+    /// has agreed to terms without that, and the user has not said whether it may.
+    pub(super) fn report_kept(&mut self, terms: &MixTerms, accepted: &AcceptableTerms) -> bool {
+        let is_new = !terms.keep().is_zero() && self.is_kept == Some(false);
+        is_new && accepted.rounds_kept.is_none() && !std::mem::replace(&mut self.is_reported, true)
+    }
+
+    /// Appends two bytes.
+    pub(super) fn encode(self, out: &mut Vec<u8>) {
+        out.push(self.exchange.map_or(0, |kind| 1 + kind.number()));
+        out.push(self.is_kept.map_or(0, |is_kept| 1 + u8::from(is_kept)));
+    }
+
+    /// Decodes what [`AgreedTerms::encode`] has written.
+    pub(super) fn decode(reader: &mut FieldReader<'_>) -> Option<Self> {
+        let exchange = match reader.u8().ok()? {
+            0 => None,
+            number => Some(MixExchangeKind::from_number(number - 1)?),
+        };
+        let is_kept = match reader.u8().ok()? {
+            0 => None,
+            1 => Some(false),
+            2 => Some(true),
+            _ => return None,
+        };
+        Some(Self { exchange, is_kept, is_reported: false })
+    }
+}
