@@ -249,6 +249,7 @@ impl MixClient {
     pub fn handle_message(&mut self, now: Duration, message: &[u8]) -> Result<(), MixClientError> {
         let calendar = self.calendar(now);
         self.bytes_today.count(calendar, 0, message.len());
+        self.settings.terms.check_day(&self.bytes_today)?;
         // Usually the driver has read all before.
         while self.read_round() {}
         match ProxyToMember::decode(message, self.link.as_ref().map(ProxyLink::terms))? {

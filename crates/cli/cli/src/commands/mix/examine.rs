@@ -6,6 +6,7 @@ use std::path::Path;
 use keys::IdentitySecretKey;
 use keys::file::exposure;
 use keys::trusted::{TrustError, TrustedFolder};
+use mix::client::MAX_BYTES_PER_DAY;
 use mix::proxy::{MixGroupConfig, MixProxyConfig};
 use mix::{MemberCost, ProxyCost, StateFileError, StateFolder};
 use rustix::fs::statvfs;
@@ -72,7 +73,17 @@ fn cost(group: &MixGroupConfig) -> CheckFinding {
     let members = group.terms.shape().members();
     let cost = MemberCost::new(&group.terms, members);
     let what = format!("with {members} members, each connected all day: {cost}");
-    CheckFinding::ok(format!("group {}", group.name), what)
+    let subject = format!("group {}", group.name);
+    let bytes = cost.up_per_day.saturating_add(cost.down_per_day);
+    if bytes <= MAX_BYTES_PER_DAY {
+        return CheckFinding::ok(subject, what);
+    }
+    let needed = bytes.div_ceil(1_000_000);
+    let fix = format!(
+        "have longer rounds (min_interval_ms) or fewer slots, or tell the members to set \
+         max_mb_per_day = {needed}: otherwise their chats refuse it"
+    );
+    CheckFinding::new(FindingSeverity::Warning, subject, what, fix)
 }
 
 /// Whether the kept rounds of all groups fit on the disk of the state.

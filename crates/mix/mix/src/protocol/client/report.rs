@@ -87,6 +87,16 @@ pub enum MixClientError {
         /// Those that are accepted.
         max_mb_per_day: u64,
     },
+    /// More bytes were sent and received today than the user accepts.
+    #[error(
+        "this chat has sent and received more than {max_mb_per_day} MB today: the proxy makes more \
+         rounds than it says, or has sent very many of the past. Nothing is sent until tomorrow \
+         (UTC), unless you set a greater max_mb_per_day in the configuration"
+    )]
+    TooMuchToday {
+        /// Millions of bytes that are accepted.
+        max_mb_per_day: u64,
+    },
     /// The administrators have announced that the proxy has moved.
     #[error("the proxy has moved to {0}")]
     Moved(String),

@@ -3,7 +3,7 @@
 
 use encoding::FieldReader;
 
-use super::report::MixClientError;
+use super::report::{DayBytes, MixClientError};
 use crate::protocol::cost::MemberCost;
 use crate::protocol::exchange::MixExchangeKind;
 use crate::protocol::membership::Invitation;
@@ -22,14 +22,26 @@ pub struct AcceptableTerms {
     /// Whether the least number of participants may be one of members if the proxy says that it
     /// keeps rounds. `None`: whether it said so when the terms were agreed to.
     pub rounds_kept: Option<bool>,
-    /// The maximum of bytes that a member sends and receives in a day by the terms, if all members
-    /// take part.
+    /// The maximum of bytes that a member sends and receives in a day: by the terms, if all members
+    /// take part; and those of messages that it has counted, because a proxy can make rounds faster
+    /// than its terms say.
     pub max_bytes_per_day: u64,
 }
 
 impl Default for AcceptableTerms {
     fn default() -> Self {
         Self { exchange: None, rounds_kept: None, max_bytes_per_day: MAX_BYTES_PER_DAY }
+    }
+}
+
+impl AcceptableTerms {
+    /// Checks that not too many bytes were sent and received.
+    pub(super) fn check_day(&self, today: &DayBytes) -> Result<(), MixClientError> {
+        if today.sent.saturating_add(today.received) > self.max_bytes_per_day {
+            let max_mb_per_day = self.max_bytes_per_day / 1_000_000;
+            return Err(MixClientError::TooMuchToday { max_mb_per_day });
+        }
+        Ok(())
     }
 }
 

@@ -205,6 +205,25 @@ fn a_proxy_that_begins_to_keep_rounds_does_not_change_who_is_counted() {
     }
 }
 
+/// Whatever its terms say, for example if it makes rounds faster.
+#[test]
+fn a_member_takes_no_more_bytes_in_a_day_than_its_user_accepts() {
+    for exchange in EXCHANGES {
+        let mut world = World::of_members(exchange, 55);
+        let client = &mut world.people[BOB].client;
+        let today = client.status().bytes_today;
+        let most = today.sent + today.received + 10_000;
+        client.settings.terms.max_bytes_per_day = most;
+        let refused = MixClientError::TooMuchToday { max_mb_per_day: most / 1_000_000 };
+        world.run_until("bob ends it", |world| count(world, BOB, &refused) > 1);
+        let today = world.people[BOB].status().bytes_today;
+        // The message that was too much, and what has come in further connections.
+        assert!((most..most + 10_000).contains(&(today.sent + today.received)), "{today:?}");
+        world.people[BOB].client.settings.terms = world.people[ALICE].terms;
+        world.run_until("he is back", World::all_take_part);
+    }
+}
+
 #[test]
 fn terms_that_cost_too_much_are_refused() {
     let of = |shape: MailboxShape, least_ms: u64| {
