@@ -58,7 +58,7 @@
 //!
 //! - [`client`]: one client of one group over successive connections. It combines membership, the
 //!   engine and the rounds. `branches`: two lists of members that do not follow each other.
-//!   `presence`: when it connects and leaves.
+//!   `terms`: what it accepts of what the proxy states. `presence`: when it connects and leaves.
 //! - `member`: its exchanges in a round: `broadcast`, or `oblivious` with `writing`, `reading` and
 //!   `auditing`. `conversations` has a `conversation`
 //!   with each partner: messages to fragments (`content`) and back. `pair`: keys of two members.

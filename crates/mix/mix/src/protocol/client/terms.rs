@@ -107,8 +107,8 @@ impl AgreedTerms {
         !terms.keep().is_zero() && accepted.rounds_kept.or(self.is_kept) == Some(true)
     }
 
-    /// Returns whether to report, once after the start, that the proxy now keeps rounds: this client
-    /// has agreed to terms without that, and the user has not said whether it may.
+    /// Returns whether to report, once after the start, that the proxy now keeps rounds: this
+    /// client has agreed to terms without that, and the user has not said whether it may.
     pub(super) fn report_kept(&mut self, terms: &MixTerms, accepted: &AcceptableTerms) -> bool {
         let is_new = !terms.keep().is_zero() && self.is_kept == Some(false);
         is_new && accepted.rounds_kept.is_none() && !std::mem::replace(&mut self.is_reported, true)

@@ -1,5 +1,5 @@
-//! A proxy that states other terms than the members have agreed to: another kind of exchange, rounds
-//! that are kept, or a mailbox that costs too much.
+//! A proxy that states other terms than the members have agreed to: another kind of exchange,
+//! rounds that are kept, or a mailbox that costs too much.
 
 use std::sync::Arc;
 use std::time::Duration;
