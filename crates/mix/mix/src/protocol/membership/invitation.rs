@@ -89,12 +89,16 @@ impl Invitation {
         let mut reader = FieldReader::new(contents);
         let read = Self::read(&mut reader);
         let rest = reader.rest();
-        if *checksum != checksum_of(&contents[..contents.len() - rest.len()]) {
+        let len = contents.len() - rest.len();
+        if *checksum != checksum_of(&contents[..len]) {
             return Err(InvitationError::Checksum);
         }
         let mut invitation = read.ok_or(InvitationError::Contents)?;
         // The code pads the bytes with zeros.
         if let Some(number) = rest.first().and_then(|byte| byte.checked_sub(1)) {
+            if !rest[1..].starts_with(&checksum_of(&contents[..=len])) {
+                return Err(InvitationError::Checksum);
+            }
             let exchange = MixExchangeKind::from_number(number);
             invitation.exchange = Some(exchange.ok_or(InvitationError::Contents)?);
         }
@@ -126,8 +130,12 @@ impl Invitation {
         let mut bytes = Zeroizing::new(Vec::with_capacity(1024));
         bytes.extend(checksum);
         bytes.extend(&**contents);
-        // A version before ignores what follows, so the checksum is without it.
-        bytes.extend(self.exchange.map(|kind| 1 + kind.number()));
+        if let Some(kind) = self.exchange {
+            // A version before ignores it, so its checksum is another one.
+            contents.push(1 + kind.number());
+            bytes.push(1 + kind.number());
+            bytes.extend(checksum_of(&contents));
+        }
         code::encode(&bytes)
     }
 
@@ -284,10 +292,17 @@ mod tests {
             let len = bytes_before.iter().rposition(|byte| *byte != 0).unwrap() + 1;
             assert_eq!(bytes[..len], bytes_before[..len]);
         }
-        let contents = code::decode(&before).unwrap();
-        let len = contents.iter().rposition(|byte| *byte != 0).unwrap() + 1;
-        let unknown = code::encode(&[&contents[..len], &[200]].concat());
-        assert_eq!(Invitation::parse(&unknown).unwrap_err(), InvitationError::Contents);
+        let bytes = code::decode(&before).unwrap();
+        let len = bytes.iter().rposition(|byte| *byte != 0).unwrap() + 1;
+        let followed_by = |more: &[u8]| {
+            let code = code::encode(&[&bytes[..len], more].concat());
+            Invitation::parse(&code).unwrap_err()
+        };
+        let checksum = checksum_of(&[&bytes[CHECKSUM_LEN..len], &[200]].concat());
+        let unknown = [&[200][..], &checksum].concat();
+        assert_eq!(followed_by(&unknown), InvitationError::Contents);
+        assert_eq!(followed_by(&[1]), InvitationError::Checksum);
+        assert_eq!(followed_by(&[&[1][..], &checksum].concat()), InvitationError::Checksum);
     }
 
     #[test]
