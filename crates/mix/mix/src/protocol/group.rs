@@ -69,6 +69,9 @@ pub const MAX_NON_MEMBERS: usize = 64;
 const MAX_MEMBERSHIP_MESSAGES: u32 = 4;
 /// The same for the administrator, with its answers and announcements.
 const MAX_ADMINISTRATOR_MESSAGES: u32 = 256;
+/// The maximum number of requests for kept rounds that a connection may send in an interval. Those
+/// that go on where an answer ended do not count.
+const MAX_CATCH_UPS: u32 = 16;
 /// The maximum number of set-up messages of one connection.
 const MAX_SET_UPS: u32 = 64;
 
@@ -358,9 +361,10 @@ impl MixGroup {
 
     /// Sends the answer to the request of a connection.
     pub fn handle_past(&mut self, connection: u64, is_last: bool, records: Vec<ArchiveRecord>) {
-        if self.connections.contains_key(&connection) {
-            self.send(connection, &ProxyToMember::Past { is_last, records });
-        }
+        let Some(to) = self.connections.get_mut(&connection) else { return };
+        let until = records.iter().filter_map(ArchiveRecord::position).next_back();
+        to.set_past_until(until.filter(|_| !is_last));
+        self.send(connection, &ProxyToMember::Past { is_last, records });
     }
 
     /// The next message to send. `None` while a state must be stored.

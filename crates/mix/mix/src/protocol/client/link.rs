@@ -142,11 +142,7 @@ impl ProxyLink {
         }
         let before = link.arrived;
         for record in records {
-            let position = match &record {
-                ArchiveRecord::Gap(position) => Some(*position),
-                ArchiveRecord::Round(round) => Some(round.position()),
-                ArchiveRecord::Announcement(_) => None,
-            };
+            let position = record.position();
             if position.is_some_and(|position| position <= link.arrived) {
                 return Err(MixClientError::OutOfTurn("past rounds in another order"));
             }

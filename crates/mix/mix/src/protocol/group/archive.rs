@@ -13,7 +13,9 @@ use keys::IdentityPublicKey;
 use super::MixGroupSettings;
 use super::epoch::AnnouncedEpoch;
 use crate::protocol::round::RoundPosition;
-use crate::protocol::wire::{ArchiveRecord, ArchivedRound, MAX_PAST_LEN, framed, unframed};
+use crate::protocol::wire::{
+    ArchiveRecord, ArchivedRound, GAP_LEN, MAX_PAST_LEN, framed, unframed,
+};
 
 /// An archive has about this many segments when it is full.
 const SEGMENTS: u64 = 16;
@@ -231,34 +233,40 @@ impl ArchiveIndex {
 
     /// The next records for a member that has read all rounds up to `after`. They have about
     /// [`MAX_PAST_LEN`] bytes, or are one round. Only rounds of epochs in which the client is a
-    /// member are included.
+    /// member are included: others are passed an epoch at a time, because a member can ask for all
+    /// rounds at any time, and the group waits for the answer.
     pub fn batch(&self, member: &IdentityPublicKey, after: RoundPosition) -> PastBatch {
         let mut parts = Vec::new();
         let (mut seen, mut epoch, mut len) = (after, after.epoch, 0);
-        let first = self.rounds.partition_point(|round| round.position <= after);
-        for round in self.rounds.range(first..) {
-            let announced = self.epochs.get(&round.position.epoch);
+        let mut at = self.rounds.partition_point(|round| round.position <= after);
+        while let Some(round) = self.rounds.get(at) {
+            let number = round.position.epoch;
+            let announced = self.epochs.get(&number);
             let announced = announced.filter(|epoch| epoch.number_of(member).is_some());
             let Some(announced) = announced else {
-                seen = round.position;
+                at = self.rounds.partition_point(|round| round.position.epoch <= number);
+                seen = self.rounds.get(at - 1).map_or(seen, |last| last.position);
                 continue;
             };
+            at += 1;
             if len > 0 && len + round.place.len > MAX_PAST_LEN {
                 return PastBatch { parts, is_last: false };
             }
             let before = self.segment(round.segment).map_or(seen, |segment| segment.after);
             if before > seen {
+                len += GAP_LEN;
                 parts.push(PastPart::Record(ArchiveRecord::Gap(before)));
             }
             seen = round.position;
-            if round.position.epoch > epoch {
-                epoch = round.position.epoch;
+            if number > epoch {
+                epoch = number;
                 let announcement = announced.announcement().to_vec();
                 len += announcement.len();
                 parts.push(PastPart::Record(ArchiveRecord::Announcement(announcement)));
             }
             if round.place.len > self.settings.terms.max_past_round_len() {
                 // It is of a time in which slots were longer.
+                len += GAP_LEN;
                 parts.push(PastPart::Record(ArchiveRecord::Gap(round.position)));
                 continue;
             }
@@ -381,3 +389,6 @@ pub fn read_record(bytes: &[u8]) -> Option<ArchiveRecord> {
     let (record, len) = unframed(bytes)?;
     (len == bytes.len()).then_some(record)
 }
+
+#[cfg(test)]
+mod batch_tests;

@@ -10,7 +10,7 @@ use super::job::ProxyEngineWork;
 use super::rounds::OpenRound;
 use crate::Mailbox;
 use crate::protocol::engine::ProxyEngine;
-use crate::protocol::round::{NONCE_LEN, RoundStart};
+use crate::protocol::round::{NONCE_LEN, RoundPosition, RoundStart};
 use crate::protocol::wire::ProxyRefusal;
 
 pub(super) struct GroupConnection {
@@ -26,8 +26,17 @@ pub(super) struct GroupConnection {
     pub(super) late_since: Option<Duration>,
     /// The audit message that the member must send next.
     audit_reply: Option<AuditReply>,
-    membership_messages: u32,
-    membership_messages_since: Duration,
+    membership_messages: MessageCount,
+    /// Requests for kept rounds that did not go on where an answer ended.
+    catch_ups: MessageCount,
+    /// The last round of the last answer to such a request, if more follow.
+    past_until: Option<RoundPosition>,
+}
+
+/// Counts the messages of one kind in an interval.
+struct MessageCount {
+    count: u32,
+    since: Duration,
 }
 
 /// How exchanges are made over a connection.
@@ -77,8 +86,9 @@ impl GroupConnection {
             exchange: None,
             late_since: None,
             audit_reply: None,
-            membership_messages: 0,
-            membership_messages_since: now,
+            membership_messages: MessageCount { count: 0, since: now },
+            catch_ups: MessageCount { count: 0, since: now },
+            past_until: None,
         }
     }
 
@@ -242,10 +252,43 @@ impl GroupConnection {
         interval: Duration,
         most: u32,
     ) -> Result<(), ProxyRefusal> {
-        if now.saturating_sub(self.membership_messages_since) >= interval {
-            (self.membership_messages, self.membership_messages_since) = (0, now);
+        self.membership_messages.add(now, interval, most)
+    }
+
+    /// Counts a request for the kept rounds after one, unless it goes on where the last answer
+    /// ended: a member that catches up sends one for each answer, as fast as it reads.
+    ///
+    /// # Errors
+    /// If there are more than `most` in an interval.
+    pub(super) fn count_catch_up(
+        &mut self,
+        now: Duration,
+        interval: Duration,
+        after: RoundPosition,
+        most: u32,
+    ) -> Result<(), ProxyRefusal> {
+        if self.past_until.take().is_some_and(|until| after >= until) {
+            return Ok(());
         }
-        self.membership_messages += 1;
-        if self.membership_messages > most { Err(ProxyRefusal::TooManyMessages) } else { Ok(()) }
+        self.catch_ups.add(now, interval, most)
+    }
+
+    /// Kept rounds are sent up to this one, and more follow; `None` if they are the last.
+    pub(super) fn set_past_until(&mut self, until: Option<RoundPosition>) {
+        self.past_until = until;
+    }
+}
+
+impl MessageCount {
+    /// Counts a message.
+    ///
+    /// # Errors
+    /// If there are more than `most` in an interval.
+    fn add(&mut self, now: Duration, interval: Duration, most: u32) -> Result<(), ProxyRefusal> {
+        if now.saturating_sub(self.since) >= interval {
+            (self.count, self.since) = (0, now);
+        }
+        self.count += 1;
+        if self.count > most { Err(ProxyRefusal::TooManyMessages) } else { Ok(()) }
     }
 }

@@ -7,7 +7,7 @@ use super::epoch::AnnouncedEpoch;
 use super::job::{GroupJob, ProxyEngineProduct, ProxyEngineWork};
 use super::rounds::{OpenRound, RoundContribution};
 use super::status::MixGroupEvent;
-use super::{CatchUpRequest, MixGroup};
+use super::{CatchUpRequest, MAX_CATCH_UPS, MixGroup};
 use crate::Participant;
 use crate::protocol::round::RoundPosition;
 use crate::protocol::wire::{ArchiveRecord, ProxyRefusal, ProxyToMember};
@@ -95,15 +95,20 @@ impl MixGroup {
 
     /// The member says that it has the epoch's key, and begins exchanges by broadcast. It asks for
     /// the rounds that it has missed, if they are kept.
+    ///
+    /// # Errors
+    /// If exchanges are not made by broadcast, or it asks again and again.
     pub(super) fn handle_catch_up(
         &mut self,
         now: Duration,
         id: u64,
         after: RoundPosition,
     ) -> Result<(), ProxyRefusal> {
+        let terms = &self.settings.terms;
         let connection = self.connections.get_mut(&id).expect("checked");
         connection.begin_broadcast()?;
-        if !self.settings.terms.keep().is_zero() {
+        if !terms.keep().is_zero() {
+            connection.count_catch_up(now, terms.interval(), after, MAX_CATCH_UPS)?;
             let key = connection.key;
             self.catch_ups.push_back(CatchUpRequest { connection: id, key, after });
         }

@@ -14,6 +14,8 @@ const ROUND: u8 = 2;
 
 /// The bytes of a check in a segment.
 const CHECK_LEN: usize = 8;
+/// The bytes of a gap in a message, with its length.
+pub(crate) const GAP_LEN: usize = 4 + 1 + 4 + 8;
 /// The longest record in a segment, in bytes: more than a mailbox.
 const MAX_RECORD_LEN: usize = 128 << 20;
 
@@ -54,6 +56,15 @@ impl ArchivedRound {
 }
 
 impl ArchiveRecord {
+    /// The round of the record, or the last one that it says is missing; `None` of an announcement.
+    pub fn position(&self) -> Option<RoundPosition> {
+        match self {
+            Self::Gap(position) => Some(*position),
+            Self::Round(round) => Some(round.position()),
+            Self::Announcement(_) => None,
+        }
+    }
+
     /// The bytes of the record.
     pub(crate) fn encode(&self) -> Vec<u8> {
         match self {

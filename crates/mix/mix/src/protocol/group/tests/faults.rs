@@ -5,13 +5,14 @@ use std::time::Duration;
 use keys::IdentitySecretKey;
 
 use super::super::{
-    GroupStateError, MAX_MEMBERSHIP_MESSAGES, MAX_NON_MEMBERS, MAX_SET_UPS, MixGroup, MixGroupEvent,
+    GroupStateError, MAX_CATCH_UPS, MAX_MEMBERSHIP_MESSAGES, MAX_NON_MEMBERS, MAX_SET_UPS,
+    MixGroup, MixGroupEvent,
 };
 use super::plain;
 use super::world::{CLIENTS, INTERVAL, LEAST, World, announcement, secret, settings};
 use crate::protocol::exchange::MixExchangeKind;
 use crate::protocol::round::RoundPosition;
-use crate::protocol::wire::{MemberToProxy, ProxyRefusal, ProxyToMember};
+use crate::protocol::wire::{ArchiveRecord, MemberToProxy, MixTerms, ProxyRefusal, ProxyToMember};
 
 fn events(world: &mut World) -> Vec<MixGroupEvent> {
     std::iter::from_fn(|| world.group.poll_event()).collect()
@@ -174,6 +175,43 @@ fn a_broadcast_of_another_length_or_round_is_refused() {
     world.send(1, &MemberToProxy::CatchUp(RoundPosition::default()));
     world.run(LEAST * 3);
     assert_eq!(world.clients[1].refused, Some(ProxyRefusal::OutOfTurn), "not by broadcast");
+}
+
+/// The group searches its archive for each request, and all wait.
+#[test]
+fn a_member_asks_for_kept_rounds_a_few_times_in_an_interval() {
+    let mut settings = settings();
+    let shape = *settings.terms.shape();
+    let terms = MixTerms::new(MixExchangeKind::Broadcast, shape, INTERVAL, LEAST).unwrap();
+    settings.terms = terms.with_keep(Duration::from_secs(3_600));
+    let mut group = MixGroup::with_engines(settings, None, [1; 32], plain::new).unwrap();
+    let now = Duration::ZERO;
+    group.handle_connected(now, 0, key(0));
+    group.handle_message(now, 0, &MemberToProxy::Announce(announcement(0, 1, &[0, 1])).encode());
+    group.handle_connected(now, 1, key(1));
+    let at = |round| RoundPosition { epoch: 1, round };
+    let ask = |group: &mut MixGroup, now, round| {
+        group.handle_message(now, 1, &MemberToProxy::CatchUp(at(round)).encode());
+        let is_refusal = |event: &MixGroupEvent| matches!(event, MixGroupEvent::Refused { .. });
+        let refused = std::iter::from_fn(|| group.poll_event()).find(is_refusal);
+        assert_eq!(group.poll_catch_up().is_none(), refused.is_some());
+        refused
+    };
+    // A member that catches up asks for each answer once.
+    for round in 0..10 * u64::from(MAX_CATCH_UPS) {
+        assert_eq!(ask(&mut group, now, round), None);
+        group.handle_past(1, false, vec![ArchiveRecord::Gap(at(round + 1))]);
+    }
+    // The first time was from the beginning too.
+    for _ in 1..MAX_CATCH_UPS {
+        assert_eq!(ask(&mut group, now, 0), None);
+    }
+    let now = now + INTERVAL;
+    for _ in 0..MAX_CATCH_UPS {
+        assert_eq!(ask(&mut group, now, 0), None);
+    }
+    let refusal = ProxyRefusal::TooManyMessages;
+    assert_eq!(ask(&mut group, now, 0), Some(MixGroupEvent::Refused { key: key(1), refusal }));
 }
 
 #[test]
