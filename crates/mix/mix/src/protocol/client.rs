@@ -155,7 +155,7 @@ impl MixClient {
         let (at, life) = (&settings.group, micros(now));
         let restored = stored.map(|bytes| state::decode(bytes, at, life)).transpose()?;
         let RestoredClientState {
-            epochs,
+            mut epochs,
             conversations,
             administrator,
             is_administrator_before,
@@ -172,6 +172,8 @@ impl MixClient {
             events: VecDeque::new(),
         });
         if let Some(invitation) = &settings.invitation {
+            // Who joins does not leave any more.
+            epochs.end_leaving(now, &mut random);
             // A stored request may be for another invitation or name.
             join_attempt = Some(JoinAttempt::new(invitation));
             agreed.handle_invitation(invitation);
@@ -451,6 +453,7 @@ impl MixClient {
             others: self.other_names(),
             administrators: self.administrator_names(),
             has_notices_waiting: self.membership.is_waiting(),
+            is_leaving: self.epochs.is_leaving(),
             epoch: self.epochs.number(),
             round: self.link.as_ref().map_or(0, ProxyLink::round),
             exchanges: self.exchanges,

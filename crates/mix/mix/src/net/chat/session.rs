@@ -408,14 +408,19 @@ impl ChatDriver {
     /// Whether a chat that ends waits for its notices to be sent: without the one with its prekey,
     /// this member could not read the rounds of the next epochs. An epoch has then begun just now.
     fn must_send_notices(&mut self, now: Duration) -> bool {
-        if self.link.is_none() || !self.client.status().has_notices_waiting {
+        let status = self.client.status();
+        if self.link.is_none() || !status.has_notices_waiting {
             return false;
         }
         let is_first = self.leaves_by.is_none();
         let until = *self.leaves_by.get_or_insert(now + LAST_NOTICE_TIMEOUT);
         if is_first {
-            let text = "an epoch has just begun: the chat ends as soon as your key for the next \
-                        one is sent";
+            let text = if status.is_leaving {
+                "the chat ends as soon as the proxy has been told that you leave"
+            } else {
+                "an epoch has just begun: the chat ends as soon as your key for the next one is \
+                 sent"
+            };
             self.output.report(ChatEvent::Note(text.into()));
         }
         now < until

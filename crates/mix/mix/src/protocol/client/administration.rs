@@ -216,7 +216,7 @@ impl MixClient {
         self.change(now, |own| own.remove_administrator(name).map_err(AdministratorError::Change))?;
         if self.administrator.as_ref().is_some_and(Administrator::steps_down) && self.link.is_some()
         {
-            self.send_prekey();
+            self.send_notices(now);
         }
         Ok(())
     }

@@ -39,6 +39,9 @@ pub(super) struct ClientEpochs {
     moved: Option<ProxyAddress>,
     /// Where the proxy was found last, if it was not where the configuration says.
     found: Option<ProxyAddress>,
+    /// The number of the last notice that this member leaves, while it wishes to: until it has seen
+    /// an epoch without it.
+    leaving: Option<u64>,
     /// Earlier epochs of which rounds may be read, in ascending order.
     past: Vec<OpenedEpoch>,
     /// Prekeys for which the keys of epochs may be sealed that this member has missed.
@@ -82,6 +85,7 @@ impl ClientEpochs {
             left: Vec::new(),
             moved: None,
             found: None,
+            leaving: None,
             past: Vec::new(),
             past_prekeys: Vec::new(),
         }
@@ -274,9 +278,32 @@ impl ClientEpochs {
         self.prekey.public()
     }
 
-    /// A number greater than that of all prekeys so far.
-    pub(super) fn next_number(&self, now: Duration) -> u64 {
-        micros(now).max(self.prekey.number().saturating_add(1))
+    /// A number greater than those of all prekeys and notices so far.
+    fn next_number(&self, now: Duration) -> u64 {
+        let last = self.prekey.number().max(self.leaving.unwrap_or(0));
+        micros(now).max(last.saturating_add(1))
+    }
+
+    /// Whether this member wishes to leave the group, and was not removed yet.
+    pub(super) fn is_leaving(&self) -> bool {
+        self.leaving.is_some()
+    }
+
+    /// This member wishes to leave. Returns the number of the notice that says so. Each is greater
+    /// than those of the prekeys that administrators know.
+    pub(super) fn leave(&mut self, now: Duration) -> u64 {
+        let number = self.next_number(now);
+        self.leaving = Some(number);
+        number
+    }
+
+    /// This member was removed, or wishes to be a member again. A prekey with which it joins is
+    /// newer than its notice, which the proxy could repeat.
+    pub(super) fn end_leaving(&mut self, now: Duration, random: &mut ForwardSecureRng) {
+        if self.leaving.is_some() {
+            self.prekey = PrekeySecret::new(self.next_number(now), random.draw());
+            self.leaving = None;
+        }
     }
 
     /// Handles an announcement that is not older than the newest one. The prekey that opened it is
@@ -313,10 +340,13 @@ impl ClientEpochs {
                 }
                 Ok(AnnouncementEffect::Opened)
             }
-            Err(OpenAnnouncementError::NotAMember) => match self.current.take() {
-                Some(_) => Ok(AnnouncementEffect::Removed),
-                None => Ok(AnnouncementEffect::NotYet),
-            },
+            Err(OpenAnnouncementError::NotAMember) => {
+                self.end_leaving(now, random);
+                match self.current.take() {
+                    Some(_) => Ok(AnnouncementEffect::Removed),
+                    None => Ok(AnnouncementEffect::NotYet),
+                }
+            }
             Err(OpenAnnouncementError::Prekey) => {
                 // This client's state may be older than the prekey that the administrator knows.
                 let sealed_for = announcement.prekey_of(&public).unwrap_or(0);
@@ -357,6 +387,17 @@ impl ClientEpochs {
     /// Decodes where the proxy was found last.
     pub(super) fn decode_found(&mut self, reader: &mut FieldReader<'_>) -> Option<()> {
         decode_address(reader, &mut self.found)
+    }
+
+    /// Appends what [`ClientEpochs::decode_leaving`] reads.
+    pub(super) fn encode_leaving(&self, out: &mut Vec<u8>) {
+        out.extend(self.leaving.unwrap_or(0).to_be_bytes());
+    }
+
+    /// Decodes whether this member wishes to leave.
+    pub(super) fn decode_leaving(&mut self, reader: &mut FieldReader<'_>) -> Option<()> {
+        self.leaving = Some(reader.u64().ok()?).filter(|number| *number > 0);
+        Some(())
     }
 
     /// Appends what [`ClientEpochs::decode_left`] reads.

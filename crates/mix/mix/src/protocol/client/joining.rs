@@ -187,7 +187,7 @@ impl MixClient {
         match effect {
             AnnouncementEffect::Known => {
                 if !std::mem::replace(&mut self.link()?.has_noticed, true) {
-                    self.send_prekey();
+                    self.send_notices(now);
                 }
                 self.begin_exchanges()?;
             }
@@ -311,11 +311,12 @@ impl MixClient {
         if let Some(link) = &mut self.link {
             link.has_noticed = true;
         }
-        self.send_prekey();
+        self.send_notices(now);
     }
 
-    /// Sends the other administrators the current prekey, if there are others.
-    pub(super) fn send_prekey(&mut self) {
+    /// Sends the other administrators, if there are others, the current prekey, or that this member
+    /// leaves.
+    pub(super) fn send_notices(&mut self, now: Duration) {
         let own = self.identity.public();
         let administrators = self.epochs.newest().map(EpochAnnouncement::administrators);
         let has_other = administrators
@@ -325,6 +326,14 @@ impl MixClient {
         }
         let (prekey, opened) = (self.epochs.prekey(), self.epochs.number());
         let list = administrators.map(|all| *all.digest());
+        if self.epochs.is_leaving() {
+            // No prekey: who knows a later one takes the notice for an old one, and the next epoch
+            // needs none.
+            let calendar = self.calendar(now);
+            let number = self.epochs.leave(calendar);
+            self.membership_changed();
+            return self.send_notice(MemberNotice::Leave { number });
+        }
         // Administrators of the version before understand only the prekey.
         self.send_notice(MemberNotice::Prekey { prekey, opened });
         if self.administrator.as_ref().is_some_and(Administrator::steps_down)
@@ -334,7 +343,7 @@ impl MixClient {
         }
     }
 
-    pub(super) fn send_notice(&mut self, notice: MemberNotice) {
+    fn send_notice(&mut self, notice: MemberNotice) {
         let at = &self.settings.group;
         let notice = notice.encode(&self.identity, &at.administrator, at.group.as_str());
         self.membership.extend([MemberToProxy::Notice(notice).encode()]);

@@ -7,7 +7,7 @@ use keys::IdentityPublicKey;
 
 use super::{CancelledChatMessages, LeaveGroupError, MixClient};
 use crate::protocol::event::ChatMessageId;
-use crate::protocol::membership::{EpochAnnouncement, MemberName, MemberNotice, SafetyNumber};
+use crate::protocol::membership::{EpochAnnouncement, MemberName, SafetyNumber};
 
 impl MixClient {
     /// Drops the messages to the member with this name, or to all members, of which nothing was
@@ -27,10 +27,12 @@ impl MixClient {
         cancelled
     }
 
-    /// Asks the administrators to remove this member. The next epoch does not include it.
+    /// Asks the administrators to remove this member: now, if there is a connection, and again in
+    /// each connection and each epoch until there is one without this member. An epoch that an
+    /// administrator then announces does not include it.
     ///
     /// # Errors
-    /// If this is the only administrator or not a member, or there is no connection to the proxy.
+    /// If this is the only administrator, or not a member.
     pub fn leave(&mut self, now: Duration) -> Result<(), LeaveGroupError> {
         let administrators = self.epochs.newest().map(EpochAnnouncement::administrators);
         let is_only = administrators.is_none_or(|all| all.keys().len() == 1);
@@ -40,11 +42,15 @@ impl MixClient {
         if !self.epochs.is_member() {
             return Err(LeaveGroupError::NotAMember);
         }
-        if self.link.is_none() {
-            return Err(LeaveGroupError::NotConnected);
+        if !self.epochs.is_leaving() {
+            let calendar = self.calendar(now);
+            self.epochs.leave(calendar);
+            self.membership_changed();
+            // Otherwise it is sent as soon as the proxy has announced the epoch.
+            if self.link.as_ref().is_some_and(|link| link.has_noticed) {
+                self.send_notices(now);
+            }
         }
-        let number = self.epochs.next_number(self.calendar(now));
-        self.send_notice(MemberNotice::Leave { number });
         Ok(())
     }
 

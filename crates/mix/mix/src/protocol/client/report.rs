@@ -250,9 +250,6 @@ pub enum LeaveGroupError {
     /// This client is not a member.
     #[error("not a member of the group yet: end the chat, and nothing is left of it")]
     NotAMember,
-    /// There is no connection to the proxy.
-    #[error("not left: there is no connection to the proxy; leave again when there is one")]
-    NotConnected,
 }
 
 /// The bytes of messages in a day.
@@ -299,6 +296,8 @@ pub struct MixClientStatus {
     /// Whether messages about the membership wait to be sent, such as this member's prekey for the
     /// next epoch. A member that leaves before cannot read the rounds of the next epochs.
     pub has_notices_waiting: bool,
+    /// Whether this member wishes to leave the group, and has not seen that it was removed.
+    pub is_leaving: bool,
     /// The epoch, or 0.
     pub epoch: u32,
     /// The last round that this client took part in, or 0.

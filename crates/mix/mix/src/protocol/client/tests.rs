@@ -6,6 +6,7 @@ mod disasters;
 mod distinguishing;
 mod exchanges;
 mod faults;
+mod leaving;
 mod malicious;
 mod observed;
 mod person;

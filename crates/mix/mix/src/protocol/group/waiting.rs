@@ -1,4 +1,4 @@
-//! Messages that wait for the administrator: join requests, and the last notice of each member.
+//! Messages that wait for the administrator: join requests, and the last notices of each member.
 
 use std::collections::BTreeMap;
 
@@ -6,6 +6,7 @@ use keys::IdentityPublicKey;
 
 use super::MAX_NON_MEMBERS;
 use super::epoch::AnnouncedEpoch;
+use crate::protocol::membership::MemberNotice;
 use crate::protocol::wire::ProxyRefusal;
 
 /// Pending join requests, and the answers for clients that are not connected.
@@ -97,18 +98,33 @@ impl PendingJoins {
     }
 }
 
-/// The last notice of each member. Notices are kept even after the administrator has seen them.
+/// The last notices of each member: the last one that it leaves, and the last other one. So a
+/// prekey, which is sent in each connection, does not take the place of the wish to leave. Notices
+/// are kept even after the administrator has seen them.
+///
+/// That a member leaves comes first: an administrator that has learnt a later prekey would take it
+/// for an old notice.
 #[derive(Default)]
-pub(super) struct LastNotices(BTreeMap<[u8; 32], (IdentityPublicKey, Vec<u8>)>);
+pub(super) struct LastNotices(BTreeMap<([u8; 32], NoticePlace), (IdentityPublicKey, Vec<u8>)>);
+
+/// The order of a member's notices.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum NoticePlace {
+    Leave,
+    Other,
+}
 
 impl LastNotices {
     /// Stores a member's notice. Returns whether it differs from the previous one.
     pub(super) fn insert(&mut self, key: &IdentityPublicKey, notice: Vec<u8>) -> bool {
-        let before = self.0.insert(key.to_bytes(), (*key, notice));
-        let now = &self.0[&key.to_bytes()].1;
+        let is_leave = MemberNotice::is_leave(&notice);
+        let at = (key.to_bytes(), if is_leave { NoticePlace::Leave } else { NoticePlace::Other });
+        let before = self.0.insert(at, (*key, notice));
+        let now = &self.0[&at].1;
         before.is_none_or(|(_, before)| before != *now)
     }
 
+    /// All of them, in the order in which an administrator gets them.
     pub(super) fn all(&self) -> impl ExactSizeIterator<Item = (IdentityPublicKey, Vec<u8>)> {
         self.0.values().map(|(key, notice)| (*key, notice.clone()))
     }

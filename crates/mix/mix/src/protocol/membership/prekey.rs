@@ -127,6 +127,11 @@ impl MemberNotice {
         notice
     }
 
+    /// Whether a notice is a [`MemberNotice::Leave`], if it is valid.
+    pub fn is_leave(notice: &[u8]) -> bool {
+        notice.first() == Some(&LEAVE)
+    }
+
     /// Decodes a notice of `member`; `None` if that member did not make it. `lists` are the digests
     /// of the lists of administrators in which the member can ask to be taken from the list. The
     /// version before did not name the list, so what it asked could be repeated: it counts as
@@ -194,6 +199,8 @@ mod tests {
                 MemberNotice::decode(bytes, &member.public(), &administrator.public(), group, lists)
             };
             assert_eq!(decode(&bytes, &member, GROUP), Some(notice));
+            let leaves = matches!(notice, MemberNotice::Leave { .. });
+            assert_eq!(MemberNotice::is_leave(&bytes), leaves);
             assert_eq!(decode(&bytes, &other, GROUP), None);
             assert_eq!(decode(&bytes, &member, "others"), None);
             assert_eq!(decode(&bytes[1..], &member, GROUP), None);

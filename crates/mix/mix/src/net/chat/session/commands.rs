@@ -163,7 +163,9 @@ impl ChatDriver {
             }
             ChatCommand::Leave => {
                 let left = self.client.leave(now).map_err(|error| error.to_string());
-                done(left, "the administrators are told that you leave")
+                let text = "the administrators are told that you leave, in each connection until \
+                            one of them has removed you";
+                done(left, text)
             }
         };
         // The answer is reported after the state is stored.
