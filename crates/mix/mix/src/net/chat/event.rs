@@ -138,6 +138,7 @@ impl ChatEvent {
             Self::Invitation { .. } | Self::Done(_) | Self::Cancelled(_) => {
                 Self::NotDone(why.to_owned())
             }
+            Self::Note(text) => Self::Warning(format!("{text} only until the chat ends: {why}")),
             other => other,
         }
     }

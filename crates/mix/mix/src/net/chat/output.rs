@@ -37,8 +37,9 @@ pub(super) enum ChatOutputResult {
     Stored,
     /// A state was not written, for this reason, in one line. The previous state is on the disk.
     NotStored(String),
-    /// Contacts or offered files were not written, for this reason.
-    NotKept(String),
+    /// A write of contacts or offered files, the file with this name, is over. If it failed, with
+    /// the reason in one line; the previous content is then on the disk.
+    FileDone(&'static str, Option<String>),
     /// An entry of the history was not written, for this reason.
     NotRemembered(String),
     /// The file with this number was saved.
@@ -107,7 +108,7 @@ impl ChatOutput {
         self.send(ChatOutputTask::State(state));
     }
 
-    /// Replaces another file of the state. Messages do not depend on it.
+    /// Replaces another file of the state.
     pub(super) fn store_file(&self, name: &'static str, content: Zeroizing<Vec<u8>>) {
         self.send(ChatOutputTask::File(name, content));
     }
@@ -197,7 +198,7 @@ impl<F: FnMut(ChatEvent) -> Result<(), String>> ChatOutputWriter<F> {
             ChatOutputTask::Show(event) => self.report(event, ChatOutputResult::Shown),
             ChatOutputTask::File(name, content) => {
                 let stored = self.store(name, &content);
-                stored.err().map(|why| ChatOutputResult::NotKept(why.to_string()))
+                Some(ChatOutputResult::FileDone(name, stored.err().map(|why| why.to_string())))
             }
             ChatOutputTask::Save(number, file) => Some(match file.save(&self.files) {
                 Ok(path) => ChatOutputResult::Saved(number, path),

@@ -4,6 +4,7 @@
 mod arrivals;
 mod commands;
 mod opening;
+mod storing;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -27,8 +28,10 @@ use super::shared_file::FileOffers;
 use crate::protocol::client::{MixClient, MixClientStatus};
 use crate::protocol::membership::{Invitation, MemberName, ProxyAddress};
 use crate::protocol::presence::{Presence, PresenceAction};
+use arrivals::PreparedEvent;
 pub use commands::ChatCommand;
 pub use opening::found_group;
+use storing::{ChatAnswer, StateWrites};
 
 /// The maximum number of queued inputs.
 const MAX_INPUTS: usize = 64;
@@ -45,9 +48,6 @@ const LAST_STATE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long a chat that ends waits until its notice for the next epoch is sent.
 const LAST_NOTICE_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// The interval between attempts to write a state that could not be written.
-const STORE_AGAIN: Duration = Duration::from_secs(1);
 
 /// The validity of an invitation.
 const INVITATION_LASTS: Duration = Duration::from_secs(7 * 86_400);
@@ -177,8 +177,7 @@ struct ChatDriver {
     stay: u64,
     output: ChatOutput,
     has_history: bool,
-    /// Events to report when the state is stored.
-    answers: VecDeque<ChatEvent>,
+    answers: VecDeque<ChatAnswer>,
     /// The address of the last connection, and the options of all.
     proxy: String,
     options: ConnectionOptions,
@@ -197,13 +196,14 @@ struct ChatDriver {
     is_silent: bool,
     /// When replies to the last received message may be sent at the earliest.
     replies_at: Instant,
-    /// When to write the state again, if it could not be written.
-    store_again: Option<Duration>,
+    writes: StateWrites,
+    /// An event of the client, which is shown when the contacts and the offered files are written.
+    prepared: Option<PreparedEvent>,
     /// Whether it runs for a few commands: it does not connect, and leaves messages unshown.
     is_offline: bool,
     /// Why the chat ends, if because of an error.
     why: Option<String>,
-    /// The times of the client, of `presence` and of `store_again` are since then.
+    /// The times of the client, of `presence` and of `writes` are since then.
     start: Instant,
 }
 
@@ -261,7 +261,8 @@ impl ChatDriver {
             heard: Duration::ZERO,
             is_silent: false,
             replies_at: start,
-            store_again: None,
+            writes: StateWrites::default(),
+            prepared: None,
             is_offline: false,
             why: None,
             start,
@@ -291,62 +292,19 @@ impl ChatDriver {
         self.output.finish(LAST_STATE_TIMEOUT);
     }
 
-    /// Waits for a limited time until the event that is being shown was shown, the state is stored
-    /// without it, and the dependent events are reported.
-    fn wait_until_stored(&mut self) {
-        let end = Instant::now() + LAST_STATE_TIMEOUT;
-        let why = loop {
-            self.client.store_without_shown();
-            if let Some(state) = self.client.poll_store() {
-                self.output.store(state);
-            }
-            if self.client.is_stored() && self.output.has_reported_all() {
-                return self.answer();
-            }
-            match self.output.wait(end) {
-                Some(ChatOutputResult::NotStored(why)) => break why,
-                Some(done) => self.handle_done(done),
-                // The terminal does not take the event, which is shown again after a restart.
-                None if self.client.is_stored() => return self.answer(),
-                None => break "the disk does not answer".into(),
-            }
-        };
-        for answer in self.answers.drain(..) {
-            self.output.report(answer.not_stored(&why));
-        }
-        self.why.get_or_insert(why);
-    }
-
     fn handle_done(&mut self, done: ChatOutputResult) {
         match done {
-            ChatOutputResult::Stored => {
-                self.client.handle_stored();
-                if self.store_again.take().is_some() {
-                    self.output.report(ChatEvent::Note("the state can be written again".into()));
-                }
-            }
-            ChatOutputResult::NotStored(why) => {
-                self.client.handle_not_stored();
-                if self.store_again.is_none() {
-                    self.output.report(ChatEvent::Warning(format!(
-                        "{why}: until it can be written again, no message is sent, shown or \
-                         accepted"
-                    )));
-                }
-                self.store_again = Some(self.now() + STORE_AGAIN);
-            }
+            ChatOutputResult::Stored => self.handle_state_written(),
+            ChatOutputResult::NotStored(why) => self.handle_state_not_written(why),
             ChatOutputResult::NotRemembered(why) => {
                 self.output
                     .report(ChatEvent::Warning(format!("{why}: messages are missing from it")));
             }
-            ChatOutputResult::NotKept(why) => {
-                let effect = "what has changed in it is lost when the chat ends";
-                self.output.report(ChatEvent::Warning(format!("{why}: {effect}")));
-            }
+            ChatOutputResult::FileDone(name, failure) => self.handle_file_done(name, failure),
             ChatOutputResult::Shown => self.client.handle_shown(),
             ChatOutputResult::Saved(number, path) => {
                 self.offers.handle_saved(number);
-                self.store_offers();
+                self.write_offers();
                 let text = format!("file {number} is saved as {}", path.display());
                 self.output.report(ChatEvent::Note(text));
             }
@@ -361,11 +319,6 @@ impl ChatDriver {
                 self.presence.leave_after(self.stay);
             }
         }
-    }
-
-    /// Reports the answers to commands, once the state is stored.
-    fn answer(&mut self) {
-        self.answers.drain(..).for_each(|answer| self.output.report(answer));
     }
 
     /// Waits for the next input or deadline, and handles it.
@@ -387,7 +340,7 @@ impl ChatDriver {
         let silence = self.silence_limit().filter(|_| !self.is_silent);
         let silence = silence.map(|limit| self.heard + limit);
         let client = self.client.poll_timeout();
-        let deadlines = [client, presence, self.store_again, silence, self.leaves_by];
+        let deadlines = [client, presence, self.writes.again_at(), silence, self.leaves_by];
         let deadline = deadlines.into_iter().flatten().min();
         let input = match deadline {
             None => inputs.recv().map_err(|_| RecvTimeoutError::Disconnected),
@@ -508,26 +461,32 @@ impl ChatDriver {
             self.handle_done(done);
         }
         let now = self.now();
-        let can_store = self.store_again.is_none_or(|at| at <= now);
-        if can_store {
-            // This holds even if the write takes long, because there is nothing else to do.
-            self.store_again = self.store_again.map(|_| now + STORE_AGAIN);
+        let is_again = self.writes.poll(now);
+        let can_store = is_again || !self.writes.has_state_failed();
+        if is_again {
+            self.write_files_again();
         }
         // Before messages are shown, because their senders are compared with the contacts.
         self.update_contacts();
         loop {
             if can_store && let Some(state) = self.client.poll_store() {
                 self.output.store(state);
-            } else if self.client.is_stored() && !self.answers.is_empty() {
+            } else if self.is_answer_due() {
                 self.answer();
             } else if let Some(message) = self.client.poll_transmit(now) {
                 if let Some(ChatProxyConnection { outbox, .. }) = &self.link {
                     // If this fails, the reading thread notices.
                     outbox.send_at(message, self.replies_at);
                 }
-            } else if self.output.is_idle()
+            } else if self.prepared.is_none()
+                && self.output.is_idle()
                 && !self.is_offline
                 && let Some(event) = self.client.event().cloned()
+            {
+                self.prepare(event);
+            } else if self.output.is_idle()
+                && self.writes.has_files()
+                && let Some(event) = self.prepared.take()
             {
                 self.show(event);
             } else if !self.client.read_round() {

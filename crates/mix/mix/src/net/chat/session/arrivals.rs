@@ -5,28 +5,46 @@ use std::time::SystemTime;
 
 use keys::IdentityPublicKey;
 
-use super::super::contacts::{self, ContactTrust};
+use super::super::contacts::ContactTrust;
 use super::super::event::ChatEvent;
 use super::super::history::ChatHistoryEntry;
-use super::super::shared_file::{self, FileOffer, SharedFile};
+use super::super::shared_file::{FileOffer, SharedFile};
 use super::ChatDriver;
 use crate::protocol::event::MixClientEvent;
 
+/// An event of the client as it is shown.
+pub(super) struct PreparedEvent {
+    event: ChatEvent,
+    /// Of a message: its sender, the trust in it, and the text, for the history.
+    message: Option<(String, ContactTrust, String)>,
+}
+
 impl ChatDriver {
-    /// Shows an event of the client.
-    pub(super) fn show(&mut self, event: MixClientEvent) {
-        let MixClientEvent::Message { key, from, text } = event else {
-            return self.output.show(ChatEvent::Client(event));
-        };
+    /// Prepares an event of the client to be shown. What has to be on the disk before is queued to
+    /// be written.
+    pub(super) fn prepare(&mut self, event: MixClientEvent) {
+        self.prepared = Some(match event {
+            MixClientEvent::Message { key, from, text } => self.prepare_message(key, from, text),
+            event => PreparedEvent { event: ChatEvent::Client(event), message: None },
+        });
+    }
+
+    fn prepare_message(
+        &mut self,
+        key: Option<IdentityPublicKey>,
+        from: String,
+        text: String,
+    ) -> PreparedEvent {
         let (from, trust) = self.identify(key, from);
         let Some(file) = SharedFile::from_text(&text) else {
-            return self.show_message(&from, trust, &text);
+            let event = ChatEvent::Message { from: from.clone(), trust, text: text.clone() };
+            return PreparedEvent { event, message: Some((from, trust, text)) };
         };
         let label = file.label();
-        let shown = match self.offers.add(key, &from, &file) {
+        let event = match self.offers.add(key, &from, &file) {
             Some(number) => {
-                // Stored before it counts as shown.
-                self.store_offers();
+                // Once it was shown, its message is acknowledged and not in the state any more.
+                self.write_offers();
                 let len = file.content.len();
                 ChatEvent::FileOffered { number, from: from.clone(), trust, name: file.name, len }
             }
@@ -34,13 +52,15 @@ impl ChatDriver {
                 "{label} of {from} is dropped: too many files wait for /accept or /decline"
             )),
         };
-        self.output.show(shown);
-        self.remember(false, &from, trust, &label);
+        PreparedEvent { event, message: Some((from, trust, label)) }
     }
 
-    fn show_message(&mut self, from: &str, trust: ContactTrust, text: &str) {
-        self.output.show(ChatEvent::Message { from: from.into(), trust, text: text.into() });
-        self.remember(false, from, trust, text);
+    /// Shows a prepared event.
+    pub(super) fn show(&mut self, PreparedEvent { event, message }: PreparedEvent) {
+        self.output.show(event);
+        if let Some((from, trust, text)) = message {
+            self.remember(false, &from, trust, &text);
+        }
     }
 
     /// The name of a sender, and the trust in its key. It may have written in an earlier epoch, in
@@ -99,12 +119,8 @@ impl ChatDriver {
 
     /// Stores the contacts after the reports so far, and reports them.
     pub(super) fn store_contacts(&mut self) {
-        self.output.store_file(contacts::FILE, self.contacts.encode());
+        self.write_contacts();
         self.output.report(ChatEvent::Contacts(self.contacts.list()));
-    }
-
-    pub(super) fn store_offers(&mut self) {
-        self.output.store_file(shared_file::FILE, self.offers.encode());
     }
 
     /// Adds a message to the history, if there is one.

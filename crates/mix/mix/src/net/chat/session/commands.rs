@@ -3,7 +3,7 @@
 use super::super::contacts::{ALL, ContactTrust};
 use super::super::event::QueuedMessage;
 use super::super::shared_file::SharedFile;
-use super::{ChatDriver, ChatEvent, INVITATION_LASTS};
+use super::{ChatAnswer, ChatDriver, ChatEvent, INVITATION_LASTS};
 use crate::protocol::client::{CancelledChatMessages, MixClientSendError};
 use crate::protocol::membership::{MemberName, NameBinding, ProxyAddress};
 
@@ -91,7 +91,13 @@ impl ChatDriver {
             Ok(()) => ChatEvent::Done(text.to_owned()),
             Err(why) => ChatEvent::NotDone(why),
         };
-        let answer = match command {
+        let needs_files = matches!(
+            command,
+            ChatCommand::SetGroup { .. }
+                | ChatCommand::Verify { number: Some(_), .. }
+                | ChatCommand::Trust(_)
+        );
+        let event = match command {
             ChatCommand::Finish => return self.presence.leave_after(self.stay),
             ChatCommand::Stop => return self.presence.leave_after(0),
             ChatCommand::Accept(number) => return self.accept(number),
@@ -168,8 +174,7 @@ impl ChatDriver {
                 done(left, text)
             }
         };
-        // The answer is reported after the state is stored.
-        self.answers.push_back(answer);
+        self.answers.push_back(ChatAnswer { event, needs_files });
     }
 
     /// Sends a text, which is shown as `label`, to each receiver.
@@ -197,7 +202,8 @@ impl ChatDriver {
                 }
                 Err(error) => {
                     let text = format!("not sent to {name}: {error}");
-                    self.answers.push_back(ChatEvent::Warning(text));
+                    let event = ChatEvent::Warning(text);
+                    self.answers.push_back(ChatAnswer { event, needs_files: false });
                 }
             }
         }
@@ -267,8 +273,9 @@ impl ChatDriver {
         if let Err(why) = self.offers.decline(number) {
             return self.output.report(ChatEvent::Warning(why.to_string()));
         }
-        self.store_offers();
-        self.output.report(ChatEvent::Note(format!("file {number} is dropped")));
+        self.write_offers();
+        let event = ChatEvent::Note(format!("file {number} is dropped"));
+        self.answers.push_back(ChatAnswer { event, needs_files: true });
     }
 
     /// The names of the other members.

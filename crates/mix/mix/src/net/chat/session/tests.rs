@@ -1,13 +1,14 @@
 //! A session that ends, without a proxy.
 
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::channel;
 
 use random::RandomGenerator;
 
 use super::super::contacts::{self, ContactTrust};
 use super::super::output::FILE;
-use super::super::shared_file::SharedFile;
+use super::super::shared_file::{self, SharedFile};
 use super::*;
 use crate::protocol::event::MixClientEvent;
 
@@ -46,6 +47,125 @@ fn store(config: &ChatConfig, name: &str, content: &[u8]) {
     let mut generator = RandomGenerator::system();
     let sealed = state_key(&identity).seal(name.as_bytes(), content, &mut generator).unwrap();
     folder.replace(name, &sealed).unwrap();
+}
+
+/// Puts a directory in the place of a file of the state, which cannot be written then.
+fn block(config: &ChatConfig, name: &str) -> PathBuf {
+    let path = config.config_dir.join(&config.state).join(name);
+    let _ = fs::remove_file(&path);
+    fs::create_dir(&path).unwrap();
+    path
+}
+
+/// Waits for an event. Returns those before it, and it.
+fn events_until(
+    events: &Receiver<ChatEvent>,
+    is_it: impl Fn(&ChatEvent) -> bool,
+) -> Vec<ChatEvent> {
+    let mut all = Vec::new();
+    while !all.last().is_some_and(&is_it) {
+        all.push(events.recv_timeout(TIMEOUT).unwrap());
+    }
+    all
+}
+
+/// The warning of a file that cannot be written.
+fn is_unwritten(event: &ChatEvent) -> bool {
+    matches!(event, ChatEvent::Warning(text) if text.contains("no message is shown"))
+}
+
+fn is_written_again(event: &ChatEvent) -> bool {
+    *event == ChatEvent::Note("the state can be written again".into())
+}
+
+/// The contacts and the offered files of the state.
+fn stored_files(config: &ChatConfig) -> (ChatContacts, FileOffers) {
+    let identity = IdentitySecretKey::read(&config.config_dir.join(&config.identity)).unwrap();
+    let folder = StateFolder::open(&config.config_dir.join(&config.state)).unwrap();
+    opening::open_contacts(&identity, &folder).unwrap()
+}
+
+#[test]
+fn an_offered_file_counts_as_shown_only_when_it_is_written() {
+    let file = SharedFile { name: "plan.txt".into(), content: b"x".to_vec() }.to_text().unwrap();
+    let is_offer = |event: &ChatEvent| matches!(event, ChatEvent::FileOffered { .. });
+    for is_mended in [false, true] {
+        let place = tempfile::tempdir().unwrap();
+        let config = config(place.path());
+        with_client(&config, |client| {
+            for text in ["first", &*file] {
+                let (from, text) = ("bob".to_owned(), text.to_owned());
+                client.push_event(MixClientEvent::Message { key: None, from, text });
+            }
+        });
+        // The file is handled only after the message before it was shown.
+        let (report, events) = channel();
+        let (release, released) = channel::<()>();
+        let report = move |event| {
+            let is_first = matches!(event, ChatEvent::Message { .. });
+            let sent = report.send(event).map_err(|_| "the test has ended".to_owned());
+            if is_first {
+                let _ = released.recv();
+            }
+            sent
+        };
+        let (session, _) = ChatSession::start(&config, None, report).unwrap();
+        events_until(&events, |event| matches!(event, ChatEvent::Message { .. }));
+        let blocked = block(&config, shared_file::FILE);
+        drop(release);
+        let mut before = events_until(&events, is_unwritten);
+        if is_mended {
+            fs::remove_dir(&blocked).unwrap();
+            before.extend(events_until(&events, is_written_again));
+            assert!(!before.iter().any(is_offer), "{before:?}");
+            events_until(&events, is_offer);
+            drop(session);
+        } else {
+            drop(session);
+            before.extend(events.try_iter());
+            assert!(!before.iter().any(is_offer), "{before:?}");
+            assert!(matches!(before.last(), Some(ChatEvent::Ended { why: Some(_) })));
+            fs::remove_dir(&blocked).unwrap();
+        }
+        let left = with_client(&config, |client| client.event().cloned());
+        assert_eq!(left.is_none(), is_mended, "{left:?}");
+        assert_eq!(stored_files(&config).1.iter().count(), usize::from(is_mended));
+    }
+}
+
+#[test]
+fn a_change_of_contacts_is_done_only_when_it_is_written() {
+    for is_mended in [false, true] {
+        let place = tempfile::tempdir().unwrap();
+        let config = config(place.path());
+        let mut contacts = ChatContacts::default();
+        let [team, bob] = ["team", "bob"].map(|name| MemberName::new(name).unwrap());
+        let key = IdentitySecretKey::new(&[8; 32]).public();
+        contacts.update(&[(key, bob)]);
+        contacts.set_group(&team, &["bob".into()], &["bob".into()]).unwrap();
+        store(&config, contacts::FILE, &contacts.encode());
+        let (report, events) = channel();
+        let report = move |event| report.send(event).map_err(|_| "the test has ended".to_owned());
+        let (session, _) = ChatSession::start(&config, None, report).unwrap();
+        let blocked = block(&config, contacts::FILE);
+        session.send_command(ChatCommand::SetGroup { name: team, members: Vec::new() });
+        let mut before = events_until(&events, is_unwritten);
+        let is_done = |event: &ChatEvent| matches!(event, ChatEvent::Done(_));
+        if is_mended {
+            fs::remove_dir(&blocked).unwrap();
+            before.extend(events_until(&events, is_written_again));
+            assert!(!before.iter().any(is_done), "{before:?}");
+            events_until(&events, is_done);
+            drop(session);
+            assert!(stored_files(&config).0.list().groups.is_empty());
+        } else {
+            drop(session);
+            before.extend(events.try_iter());
+            let is_refused = |event: &ChatEvent| matches!(event, ChatEvent::NotDone(_));
+            assert!(before.iter().any(is_refused), "{before:?}");
+            assert!(!before.iter().any(is_done), "{before:?}");
+        }
+    }
 }
 
 #[test]
