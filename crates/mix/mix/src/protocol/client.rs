@@ -28,6 +28,7 @@ mod outbox;
 mod proxies;
 mod report;
 mod rounds;
+mod silence;
 mod state;
 mod terms;
 
@@ -49,6 +50,7 @@ pub use self::report::{
     AdministratorError, CancelledChatMessages, ClientStateError, DayBytes, ImportError,
     LeaveGroupError, MixClientError, MixClientSendError, MixClientStatus, NotAdministrator,
 };
+pub(crate) use self::silence::MIN_READ_TIMEOUT;
 use self::state::{JoinAttempt, RestoredClientState};
 use self::terms::AgreedTerms;
 pub use self::terms::{AcceptableTerms, MAX_BYTES_PER_DAY};
@@ -65,10 +67,6 @@ use crate::protocol::wire::{
 
 /// If two connections are replaced within this time, another host has the same key.
 const DISPLACED_AGAIN: Duration = Duration::from_secs(60);
-
-/// A proxy that sends nothing for this time, or for five quarters of a longer round, is reported as
-/// silent.
-const MIN_SILENCE: Duration = Duration::from_secs(4);
 
 /// The member, its group and its settings.
 #[derive(Debug)]
@@ -490,17 +488,6 @@ impl MixClient {
 }
 
 impl MixClient {
-    /// How long the proxy may send nothing on a connection: `None` while it has nothing to send.
-    pub fn silence_limit(&self) -> Option<Duration> {
-        match &self.link {
-            None => Some(MIN_SILENCE),
-            Some(link) if link.is_begun() => {
-                Some(MIN_SILENCE.max(link.terms().interval() * 5 / 4))
-            }
-            Some(_) => None,
-        }
-    }
-
     /// Why there are no exchanges now.
     fn waiting_for(&self) -> Option<&'static str> {
         match &self.link {

@@ -340,6 +340,14 @@ impl Read for ConnectionReader {
 }
 
 impl ConnectionReader {
+    /// See [`Connection::set_timeout`]. It has an effect on both halves.
+    ///
+    /// # Errors
+    /// If the system returns an error.
+    pub fn set_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        self.shared.set_timeout(timeout)
+    }
+
     /// See [`Connection::statistics`].
     pub fn statistics(&self) -> ConnectionStatistics {
         self.shared.statistics()

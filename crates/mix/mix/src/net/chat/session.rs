@@ -30,6 +30,7 @@ use crate::protocol::membership::{Invitation, MemberName, ProxyAddress};
 use crate::protocol::presence::{Presence, PresenceAction};
 use arrivals::PreparedEvent;
 pub use commands::ChatCommand;
+use opening::ReceiveLimits;
 pub use opening::found_group;
 use storing::{ChatAnswer, StateWrites};
 
@@ -90,8 +91,8 @@ pub struct ChatSession {
 enum ChatInput {
     Command(ChatCommand),
     /// A new connection: its number, its two halves, and the channel that allows reading the next
-    /// message of at most a given length.
-    Opened(u64, ConnectionWriter, ConnectionCloser, SyncSender<usize>),
+    /// message.
+    Opened(u64, ConnectionWriter, ConnectionCloser, SyncSender<ReceiveLimits>),
     /// A message, and when it was received.
     Received(u64, Vec<u8>, Instant),
     Ended(u64, String),
@@ -167,7 +168,7 @@ impl Drop for ChatSession {
 /// The connection to the proxy.
 struct ChatProxyConnection {
     outbox: ConnectionOutbox,
-    next: SyncSender<usize>,
+    next: SyncSender<ReceiveLimits>,
 }
 
 struct ChatDriver {
@@ -411,7 +412,7 @@ impl ChatDriver {
                 self.hear(now);
                 self.client.handle_connected(now);
                 self.presence.handle_opened(now);
-                let _ = next.send(self.client.max_message_len());
+                let _ = next.send(self.receive_limits());
                 self.link = Some(ChatProxyConnection { outbox, next });
                 self.output.report(ChatEvent::Connected);
             }
@@ -425,7 +426,7 @@ impl ChatDriver {
                     self.presence.handle_round();
                 }
                 if let Some(ChatProxyConnection { next, .. }) = &self.link {
-                    let _ = next.send(self.client.max_message_len());
+                    let _ = next.send(self.receive_limits());
                 }
                 if let Err(error) = handled {
                     if error.is_final() {
@@ -498,6 +499,12 @@ impl ChatDriver {
             self.status = Some(status.clone());
             self.output.report(ChatEvent::Status(status));
         }
+    }
+
+    /// The limits of the next message of the proxy.
+    fn receive_limits(&self) -> ReceiveLimits {
+        let (max_len, timeout) = (self.client.max_message_len(), self.client.read_timeout());
+        ReceiveLimits { max_len, timeout }
     }
 
     /// How long the proxy may send nothing until that is reported.

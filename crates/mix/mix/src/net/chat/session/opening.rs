@@ -14,12 +14,8 @@ use super::super::contacts::{self, ChatContacts};
 use super::super::output::FILE;
 use super::super::shared_file::{self, FileOffers};
 use super::{ChatError, ChatInput};
-use crate::protocol::client::{MixClient, MixClientSettings};
+use crate::protocol::client::{MIN_READ_TIMEOUT, MixClient, MixClientSettings};
 use crate::protocol::membership::Invitation;
-
-/// If no message of the proxy arrives for this time, the connection counts as broken. Each round
-/// has one.
-const SILENCE: Duration = Duration::from_secs(180);
 
 /// The time limit for the handshake through a SOCKS proxy such as Tor.
 const SLOW_HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -28,6 +24,15 @@ const SLOW_HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);
 const FOUNDING: &str = "founding";
 const IS_DUE: &[u8] = b"due";
 const IS_DONE: &[u8] = b"done";
+
+/// The limits of the next message of the proxy.
+#[derive(Clone, Copy)]
+pub(super) struct ReceiveLimits {
+    /// The maximum number of bytes.
+    pub(super) max_len: usize,
+    /// The time limit of reading it and, from then on, of writing.
+    pub(super) timeout: Duration,
+}
 
 /// Lets the founder of a group begin it, at the next start of a chat. Without this, a founder that
 /// has lost its state would begin a group without members.
@@ -114,7 +119,7 @@ fn open_file(
 pub(super) fn connection_options(config: &ChatConfig, own: IdentitySecretKey) -> ConnectionOptions {
     let options = ConnectionOptions {
         transport: config.transport,
-        timeout: Some(SILENCE),
+        timeout: Some(MIN_READ_TIMEOUT),
         socks: config.socks.clone(),
         ..ConnectionOptions::new(ConnectionSecurity::pinned(own, vec![config.proxy_key]))
     };
@@ -159,8 +164,14 @@ pub(super) fn read(
         return gone();
     }
     let mut messages = MessageStream::new(reader);
-    while let Ok(max) = allowed.recv() {
-        let message = match messages.receive(max) {
+    let mut last_timeout = options.timeout;
+    while let Ok(ReceiveLimits { max_len, timeout }) = allowed.recv() {
+        if last_timeout.replace(timeout) != Some(timeout)
+            && let Err(error) = messages.get_ref().set_timeout(Some(timeout))
+        {
+            return error.to_string();
+        }
+        let message = match messages.receive(max_len) {
             Ok(Some(message)) => message,
             Ok(None) => return "the proxy has ended the connection".into(),
             Err(error) => return error.to_string(),

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::channel;
 
 use random::RandomGenerator;
+use transport::{ConnectionSecurity, Listener, random_identity};
 
 use super::super::contacts::{self, ContactTrust};
 use super::super::output::FILE;
@@ -83,6 +84,29 @@ fn stored_files(config: &ChatConfig) -> (ChatContacts, FileOffers) {
     let identity = IdentitySecretKey::read(&config.config_dir.join(&config.identity)).unwrap();
     let folder = StateFolder::open(&config.config_dir.join(&config.state)).unwrap();
     opening::open_contacts(&identity, &folder).unwrap()
+}
+
+/// A proxy may have rounds that are longer than the time limit of a new connection.
+#[test]
+fn a_read_has_the_time_limit_of_the_terms() {
+    let security = ConnectionSecurity::open(random_identity().unwrap());
+    let key = security.public_key().unwrap();
+    let listener = Listener::bind("127.0.0.1:0", &ConnectionOptions::new(security)).unwrap();
+    let address = listener.local_addr().to_string();
+    let pinned = ConnectionSecurity::pinned(random_identity().unwrap(), vec![key]);
+    let hour = Some(Duration::from_secs(3600));
+    let options = ConnectionOptions { timeout: hour, ..ConnectionOptions::new(pinned) };
+    let (inputs, taken) = sync_channel(MAX_INPUTS);
+    let (end, ended) = channel();
+    thread::spawn(move || end.send(opening::read(1, &address, &options, &inputs)));
+    // The proxy sends nothing.
+    let _proxy = listener.accept().unwrap();
+    let Ok(ChatInput::Opened(_, _writer, _, next)) = taken.recv_timeout(TIMEOUT) else {
+        panic!("it does not connect");
+    };
+    next.send(ReceiveLimits { max_len: 100, timeout: Duration::from_millis(20) }).unwrap();
+    let why = ended.recv_timeout(TIMEOUT).unwrap();
+    assert!(why.contains("nothing for 0.02 s"), "{why}");
 }
 
 #[test]
