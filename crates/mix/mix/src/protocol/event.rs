@@ -104,7 +104,8 @@ pub enum MixClientEvent {
         /// Why.
         reason: MissedReason,
     },
-    /// The proxy answered this member in a round but does not list it as a participant.
+    /// The proxy answered this member in a round but does not list it as a participant. Only the
+    /// proxy can be the cause.
     LeftOut {
         /// The round.
         round: u64,
@@ -234,18 +235,22 @@ impl fmt::Display for MixClientEvent {
                 f,
                 "the mailbox of round {round} is not the one that the members filled, since round \
                  {since}: the proxy repeats an old one, or a member destroys messages; your \
-                 messages wait. If this continues, tell the proxy's operator"
+                 messages wait. If this continues, ask the administrators over another channel: \
+                 they remove a member that an audit has found, or choose another proxy"
             ),
             Self::ChangedByProxy { round } => write!(
                 f,
                 "the proxy has changed what this member sent in round {round}: it is sent again. \
                  Nobody can read or forge messages in this way, but the proxy can keep them back. \
-                 If this continues, ask the other members to agree on another proxy"
+                 If this continues, agree with the other members on another proxy, over another \
+                 channel"
             ),
             Self::LeftOut { round } => write!(
                 f,
                 "the proxy has left this member out of round {round}, in which it took part: what \
-                 was written in it is sent again. If this continues, tell the proxy's operator"
+                 was written in it is sent again. Nobody can read or forge messages in this way, \
+                 but the proxy can keep them back. If this continues, agree with the other members \
+                 on another proxy, over another channel"
             ),
             Self::AuditFailed { name, round } => write!(
                 f,

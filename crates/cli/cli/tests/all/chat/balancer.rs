@@ -165,12 +165,7 @@ fn groups_talk_through(program: BalancerProgram) {
     one.set_proxy("carol", &at(2));
     lost[2] = one.talk("carol");
     let why = lost[2].wait_for("disconnected");
-    assert!(
-        why.ends_with(
-            "the proxy does not have the group any more; tell its operator if this continues"
-        ),
-        "{why}"
-    );
+    assert!(why.contains("the proxy does not have the group any more"), "{why}");
     let refused = "this proxy does not have the group friends that it asks for";
     two.wait_until("the proxy names the group", || two.log().contains(refused));
     lost[2].stop(Signal::TERM);

@@ -40,8 +40,10 @@ pub enum MixClientError {
     Removed,
     /// The proxy has an epoch that is over.
     #[error(
-        "the proxy is at epoch {announced} of the group, which ended when epoch {known} began: it \
-         has lost its state, or repeats an old one; tell its operator if this continues"
+        "the proxy is at epoch {announced} of the group, which ended when epoch {known} began: its \
+         operator has restored an old state, or the proxy keeps newer epochs back; if this \
+         continues, ask the administrators over another channel: they ask the operator, or choose \
+         another proxy"
     )]
     OldEpoch {
         /// The proxy's.
@@ -107,7 +109,10 @@ pub enum MixClientError {
     #[error("the proxy sent a message out of turn: {0}")]
     OutOfTurn(&'static str),
     /// The proxy does not have the group of which this client is a member.
-    #[error("the proxy does not have the group any more; tell its operator if this continues")]
+    #[error(
+        "the proxy does not have the group any more, or says so: its operator may be moving the \
+         group; if this continues, ask the administrators over another channel"
+    )]
     GroupGone,
     /// An announcement is not that of an administrator.
     #[error("{0}")]
@@ -121,8 +126,12 @@ pub enum MixClientError {
     /// An epoch is not valid for the group.
     #[error("the proxy and the group's administrator do not agree: {0}")]
     Epoch(#[from] MemberEpochError),
-    /// The proxy deviates from the protocol in a round.
-    #[error("{0}; tell the proxy's operator if this continues")]
+    /// A round does not follow the protocol.
+    #[error(
+        "{0}: the proxy's operator has restored an old state, or the proxy deviates from the \
+         protocol; if this continues, ask the administrators over another channel: they ask the \
+         operator, or choose another proxy"
+    )]
     Round(#[from] MixMemberError),
     /// An exchange has failed.
     #[error("an exchange with the proxy failed: {0}")]
@@ -322,4 +331,30 @@ pub struct MixClientStatus {
     pub bytes_today: DayBytes,
     /// The number of updates of other members that this client has audited since its start.
     pub audits: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::event::MixClientEvent;
+
+    /// If the proxy or its operator deviates, a report to the operator only warns the attacker.
+    #[test]
+    fn what_the_proxy_may_have_done_is_to_be_said_to_others_than_its_operator() {
+        let errors = [
+            MixClientError::OldEpoch { announced: 1, known: 2 },
+            MixClientError::GroupGone,
+            MixClientError::Round(MixMemberError::Read { round: 2, read: 1 }),
+        ];
+        let events = [
+            MixClientEvent::NotOfThisRound { round: 2, since: 1 },
+            MixClientEvent::ChangedByProxy { round: 2 },
+            MixClientEvent::LeftOut { round: 2 },
+        ];
+        let errors = errors.iter().map(ToString::to_string);
+        for text in errors.chain(events.iter().map(ToString::to_string)) {
+            assert!(text.contains("over another channel"), "{text}");
+            assert!(!text.contains("tell"), "{text}");
+        }
+    }
 }
