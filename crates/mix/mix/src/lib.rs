@@ -63,7 +63,7 @@
 //!   `auditing`. `conversations` has a `conversation`
 //!   with each partner: messages to fragments (`content`) and back. `pair`: keys of two members.
 //!   `event`: what member and client report. `state`: the error of a stored state. `cost`: the
-//!   bytes and times of a member.
+//!   bytes and times of a member, and the bytes of a proxy.
 //!
 //! Modules of the proxy:
 //!
@@ -85,7 +85,7 @@ pub use net::{StateFileError, StateFolder, chat, proxy};
 pub use protocol::audit::{MAX_AUDIT_SLOTS, UpdateAuditError};
 pub use protocol::content::MAX_TEXT_LEN;
 pub use protocol::conversations::Conversations;
-pub use protocol::cost::{MemberCost, ProxyCost};
+pub use protocol::cost::{ArchiveCost, MemberCost, ProxyCost};
 pub use protocol::epoch::{GroupMember, MemberEpoch, MemberEpochError};
 pub use protocol::event::{ChatMessageId, GivenUpReason, MissedReason, MixClientEvent};
 pub use protocol::exchange::MixExchangeKind;

@@ -1,11 +1,11 @@
-//! What a group costs its members, and how fast its messages arrive.
+//! What a group costs its members and its proxy, and how fast its messages arrive.
 
 use std::fmt;
 use std::time::Duration;
 
 use super::exchange::MixExchangeKind;
-use super::round::NONCE_LEN;
-use super::wire::MixTerms;
+use super::round::{NONCE_LEN, Participant, ReadRound};
+use super::wire::{ArchiveRecord, ArchivedRound, MixTerms, framed};
 
 /// The bytes of a message besides its content, over TCP: its length, and the encryption's header
 /// and authenticator.
@@ -99,6 +99,48 @@ impl fmt::Display for ProxyCost {
     }
 }
 
+/// What the closed rounds that are kept take on the proxy's disk, if all members take part in each
+/// and are in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ArchiveCost {
+    /// The bytes of a round.
+    round_len: u64,
+    /// The duration of a round in ms.
+    round_ms: u64,
+}
+
+impl ArchiveCost {
+    /// The cost in a group with these terms.
+    pub fn new(terms: &MixTerms) -> Self {
+        let shape = terms.shape();
+        let participant = |member| Participant { member, nonce: [0; NONCE_LEN] };
+        let members = u16::try_from(shape.members()).unwrap_or(u16::MAX);
+        let round = ArchiveRecord::Round(ArchivedRound {
+            epoch: 0,
+            closed_s: 0,
+            slots_per_member: 0,
+            slot_len: 0,
+            read: ReadRound { round: 0, participants: (0..members).map(participant).collect() },
+            // It may be large: its length is added.
+            mailbox: Vec::new(),
+        });
+        let len = framed(&round).len() + shape.members() * shape.own_slots_len();
+        let round_ms = u64::try_from(terms.least_interval().as_millis()).unwrap_or(u64::MAX);
+        Self { round_len: len as u64, round_ms }
+    }
+
+    /// The bytes of the rounds of a period.
+    pub fn bytes(&self, period: Duration) -> u64 {
+        let rounds = period.as_millis().div_ceil(u128::from(self.round_ms));
+        u64::try_from(rounds.saturating_mul(self.round_len.into())).unwrap_or(u64::MAX)
+    }
+
+    /// The period whose rounds have this number of bytes.
+    pub fn period(&self, bytes: u64) -> Duration {
+        Duration::from_millis((bytes / self.round_len).saturating_mul(self.round_ms))
+    }
+}
+
 /// The bytes of the packets of a message.
 fn packets(len: usize) -> usize {
     let len = len + MESSAGE_OVERHEAD;
@@ -150,6 +192,28 @@ mod tests {
         assert!(cost.sent_per_s.abs_diff(each.iter().sum()) < 20, "{cost:?}");
         let cost = ProxyCost { received_per_s: 125_000, sent_per_s: 1_260_000, ..cost };
         assert_eq!(cost.to_string(), "20 connections, 1.0 Mbit/s received, 10.1 Mbit/s sent");
+    }
+
+    #[test]
+    fn kept_rounds_have_the_bytes_of_their_records() {
+        let terms = |profile: GroupProfile| profile.terms(16).unwrap();
+        let cost = ArchiveCost::new(&terms(GroupProfile::Interactive));
+        let participants = (0..16).map(|member| Participant { member, nonce: [1; NONCE_LEN] });
+        let record = framed(&ArchiveRecord::Round(ArchivedRound {
+            epoch: 1,
+            closed_s: 2,
+            slots_per_member: 1,
+            slot_len: 256,
+            read: ReadRound { round: 3, participants: participants.collect() },
+            mailbox: vec![4; 16 * 256],
+        }));
+        assert_eq!(cost.bytes(Duration::from_secs(2)), 10 * record.len() as u64);
+        let hour = Duration::from_secs(3600);
+        assert_eq!(cost.period(cost.bytes(hour)), hour);
+        // With the defaults, `keep_mb` lasts for half a day, and for a week by `messenger`.
+        assert_eq!(cost.period(1_000_000_000).as_secs() / 3600, 12);
+        let messenger = ArchiveCost::new(&terms(GroupProfile::Messenger));
+        assert_eq!(messenger.period(1_000_000_000).as_secs() / 86_400, 7);
     }
 
     /// By the engine `ot`, an update and an answer have the length of the mailbox, and more.

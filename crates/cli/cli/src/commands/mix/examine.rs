@@ -2,13 +2,14 @@
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::Path;
+use std::time::Duration;
 
 use keys::IdentitySecretKey;
 use keys::file::exposure;
 use keys::trusted::{TrustError, TrustedFolder};
 use mix::client::MAX_BYTES_PER_DAY;
 use mix::proxy::{MixGroupConfig, MixProxyConfig};
-use mix::{MemberCost, ProxyCost, StateFileError, StateFolder};
+use mix::{ArchiveCost, MemberCost, ProxyCost, StateFileError, StateFolder};
 use rustix::fs::statvfs;
 
 use crate::checks::finding::{CheckFinding, FindingSeverity};
@@ -29,7 +30,10 @@ pub(super) fn findings(config: &MixProxyConfig, own: &OwnListeners) -> Vec<Check
             "add a [[group]]",
         ));
     }
-    findings.extend(config.groups.iter().map(cost));
+    for group in &config.groups {
+        findings.push(cost(group));
+        findings.extend(kept(group));
+    }
     if config.groups.len() > 1 {
         let cost = ProxyCost::new(config.groups.iter().map(|group| &group.terms));
         let what = format!("if all members are connected: {cost}");
@@ -86,6 +90,39 @@ fn cost(group: &MixGroupConfig) -> CheckFinding {
     CheckFinding::new(FindingSeverity::Warning, subject, what, fix)
 }
 
+/// How long the rounds are kept that `keep_mb` allows; `None` if none are.
+fn kept(group: &MixGroupConfig) -> Option<CheckFinding> {
+    let (keep, keep_bytes) = (group.archive.keep, group.archive.keep_bytes);
+    if keep.is_zero() {
+        return None;
+    }
+    let cost = ArchiveCost::new(&group.terms);
+    let lasts = cost.period(keep_bytes);
+    let what = format!(
+        "keep_mb = {} is enough for {} with {} members",
+        keep_bytes / 1_000_000,
+        period(lasts),
+        group.terms.shape().members(),
+    );
+    let subject = format!("group {}", group.name);
+    if lasts >= keep {
+        return Some(CheckFinding::ok(subject, what));
+    }
+    let what = format!("{what}, and keep is {}", period(keep));
+    let needed_mb = cost.bytes(keep).div_ceil(1_000_000);
+    let fix = format!(
+        "give keep_mb = {needed_mb}, a shorter keep, or a profile with longer rounds; otherwise a \
+         member that is away for longer misses rounds"
+    );
+    Some(CheckFinding::new(FindingSeverity::Warning, subject, what, fix))
+}
+
+/// A period for a person, in hours or days.
+fn period(of: Duration) -> String {
+    let hours = of.as_secs_f64() / 3600.0;
+    if hours < 48.0 { format!("{hours:.1} hours") } else { format!("{:.1} days", hours / 24.0) }
+}
+
 /// Whether the kept rounds of all groups fit on the disk of the state.
 fn disk(config: &MixProxyConfig) -> Option<CheckFinding> {
     let kept: u64 = config.groups.iter().map(|group| group.archive.keep_bytes).sum();
@@ -132,5 +169,44 @@ fn state(path: &Path) -> CheckFinding {
         }
         Err(StateFileError::Untrusted(failed)) => error(failed.problem(), failed.advice()),
         Err(failed) => error(failed.to_string(), "make it writable for this user".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A configuration of groups, each with these further settings.
+    fn config(groups: &[&str]) -> MixProxyConfig {
+        let key = "3d4017c3e843895a92b70aa74d1b7ebc9c982ccf2ec4968cc0cd55f12af4660c";
+        let mut text = "identity = \"x\"\nlisten = \"127.0.0.1:0\"\nstate = \"y\"\n".to_owned();
+        for (number, settings) in groups.iter().enumerate() {
+            text += &format!(
+                "[[group]]\nname = \"g{number}\"\nadministrator = \"{key}\"\n{settings}\n"
+            );
+        }
+        MixProxyConfig::from_toml(&text).unwrap()
+    }
+
+    #[test]
+    fn too_small_a_keep_mb_is_a_warning() {
+        let config = config(&[
+            "",
+            "profile = \"messenger\"",
+            "keep = \"12h\"",
+            "keep_mb = 13400",
+            "keep = \"0s\"",
+            "engine = \"ot\"",
+        ]);
+        let found: Vec<_> = config.groups.iter().map(kept).collect();
+        let levels: Vec<_> = found.iter().map(|it| it.as_ref().map(|it| it.level)).collect();
+        let (fine, small) = (Some(FindingSeverity::Ok), Some(FindingSeverity::Warning));
+        assert_eq!(levels, [small, fine, fine, fine, None, None]);
+        let first = found[0].as_ref().unwrap();
+        let expected =
+            "keep_mb = 1000 is enough for 12.6 hours with 16 members, and keep is 7.0 days";
+        assert_eq!(first.message, expected);
+        let fix = first.fix.as_ref().unwrap();
+        assert!(fix.starts_with("give keep_mb = 13376,"), "{fix}");
     }
 }

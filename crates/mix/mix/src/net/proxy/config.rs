@@ -54,7 +54,8 @@ const AUDIT_EVERY_ROUNDS: u64 = 64;
 const KEEP: Duration = Duration::from_secs(7 * 86_400);
 const MAX_KEEP: Duration = Duration::from_secs(365 * 86_400);
 
-/// The default of `keep_mb`: a week of a group of 16 members, in rounds of three seconds.
+/// The default of `keep_mb`: a week of a group of 16 members in rounds of three seconds, and half a
+/// day in rounds of 0.2 s.
 const KEEP_MB: u64 = 1_000;
 
 /// Settings that have a meaning in oblivious exchanges only.
