@@ -21,9 +21,30 @@ use super::{ChatEventSender, ChatUiEvent, failed, spawn, stop_on_signals};
 const MAX_HELD: usize = 1_000;
 
 /// A message that was entered.
+#[derive(Clone)]
 struct HeldChatMessage {
     to: String,
-    text: String,
+    content: HeldChatContent,
+}
+
+/// The content of a message that was entered.
+#[derive(Clone)]
+enum HeldChatContent {
+    Text(String),
+    File { name: String, content: Vec<u8> },
+}
+
+impl HeldChatMessage {
+    /// The command that sends it.
+    fn command(self) -> chat::ChatCommand {
+        let to = self.to;
+        match self.content {
+            HeldChatContent::Text(text) => chat::ChatCommand::Say { to, text },
+            HeldChatContent::File { name, content } => {
+                chat::ChatCommand::SendFile { to, name, content }
+            }
+        }
+    }
 }
 
 /// The state of the conversation with the script.
@@ -37,8 +58,9 @@ struct PlainChat<'a> {
     /// Messages that wait until there are exchanges, by when they were entered.
     held: BTreeMap<u64, HeldChatMessage>,
     entered: u64,
-    /// What was asked for and not answered: when a message was entered, or another command.
-    pending_requests: VecDeque<Option<u64>>,
+    /// What was asked for and not answered: a message, and when it was entered, or another
+    /// command.
+    pending_requests: VecDeque<Option<(u64, HeldChatMessage)>>,
     /// Whether enough members have taken part.
     has_begun: bool,
     /// Whether there are no exchanges now.
@@ -158,13 +180,7 @@ impl PlainChat<'_> {
         match command {
             ChatInputCommand::Say { to, text } => {
                 self.partner = Some(to.clone());
-                self.entered += 1;
-                if self.held.len() < MAX_HELD {
-                    self.held.insert(self.entered, HeldChatMessage { to, text: unescaped(&text) });
-                    self.send();
-                } else {
-                    print(&format!("refused {to} too many messages wait"))?;
-                }
+                self.hold(to, HeldChatContent::Text(unescaped(&text)))?;
             }
             ChatInputCommand::SpeakTo(name) => self.partner = Some(name),
             ChatInputCommand::Members => print(&members("members", &self.members))?,
@@ -174,9 +190,7 @@ impl PlainChat<'_> {
                 }
             }
             ChatInputCommand::Send { to, path } => match read_file(&path) {
-                Ok((name, content)) => {
-                    self.ask(None, chat::ChatCommand::SendFile { to, name, content });
-                }
+                Ok((name, content)) => self.hold(to, HeldChatContent::File { name, content })?,
                 Err(why) => print(&format!("refused {to} {}", escaped(&format!("{path}: {why}"))))?,
             },
             ChatInputCommand::Help => print(&format!("note {HELP}"))?,
@@ -186,25 +200,37 @@ impl PlainChat<'_> {
                 Some(command @ (chat::ChatCommand::Accept(_) | chat::ChatCommand::Decline(_))) => {
                     self.session.send_command(command);
                 }
-                Some(command) => self.ask(None, command),
+                Some(command) => self.ask(command),
                 None => {}
             },
         }
         Ok(())
     }
 
-    fn ask(&mut self, message: Option<u64>, command: chat::ChatCommand) {
-        self.pending_requests.push_back(message);
+    fn ask(&mut self, command: chat::ChatCommand) {
+        self.pending_requests.push_back(None);
         self.session.send_command(command);
+    }
+
+    /// Sends a message, at once or when that is possible.
+    fn hold(&mut self, to: String, content: HeldChatContent) -> Result<(), CommandFailure> {
+        if self.held.len() >= MAX_HELD {
+            return print(&format!("refused {to} too many messages wait"));
+        }
+        self.entered += 1;
+        self.held.insert(self.entered, HeldChatMessage { to, content });
+        self.send();
+        Ok(())
     }
 
     /// Asks for the messages that wait, if they can be sent.
     fn send(&mut self) {
         while self.has_begun
             && !self.is_waiting
-            && let Some((entered, HeldChatMessage { to, text })) = self.held.pop_first()
+            && let Some((entered, message)) = self.held.pop_first()
         {
-            self.ask(Some(entered), chat::ChatCommand::Say { to, text });
+            self.pending_requests.push_back(Some((entered, message.clone())));
+            self.session.send_command(message.command());
         }
     }
 
@@ -224,12 +250,12 @@ impl PlainChat<'_> {
                     print(&format!("queued {id} {to}"))
                 })
             }
-            ChatEvent::NotSent { to, text, why, is_early } => {
-                if let Some(Some(entered)) = self.pending_requests.pop_front()
+            ChatEvent::NotSent { to, why, is_early, .. } => {
+                if let Some(Some((entered, message))) = self.pending_requests.pop_front()
                     && is_early
                 {
                     // The exchanges have ended since it was asked for.
-                    self.held.insert(entered, HeldChatMessage { to, text });
+                    self.held.insert(entered, message);
                     return Ok(());
                 }
                 print(&format!("refused {to} {}", escaped(&why)))

@@ -185,6 +185,16 @@ fn socks_proxy(to: &str) -> String {
 }
 
 #[test]
+fn a_file_that_is_entered_before_the_first_round_is_sent_later() {
+    let (room, _proxy) = Room::open(&NAMES);
+    fs::write(room.path("plan.txt"), "east").unwrap();
+    let [mut alice, _carol] = ["alice", "carol"].map(|name| room.talk(name));
+    let bob = room.talk("bob").enter_last("/send alice plan.txt");
+    assert_eq!(alice.wait_for("file"), "file 1 bob 4 plan.txt");
+    assert!(bob.ends().success());
+}
+
+#[test]
 fn a_member_connects_through_a_socks_proxy_which_resolves_the_name() {
     let (room, _proxy) = Room::open(&NAMES);
     let socks = socks_proxy(room.address());
