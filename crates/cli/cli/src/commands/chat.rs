@@ -38,8 +38,10 @@ const EXAMPLE: &str = include_str!("chat.toml");
 /// Chats in a group; nobody outside learns who talks to whom.
 ///
 /// All members send messages of the same length at the same times to one proxy (`sunder mix`), even
-/// if they have nothing to say. The proxy learns who takes part, but not who writes to whom, as
-/// long as it does not cooperate with a member. Messages are encrypted end to end.
+/// if they have nothing to say. The proxy learns who takes part, but not who writes to whom,
+/// whatever it does. If it cooperates with members, they learn only about messages from and to
+/// these members. (With another `engine` than "broadcast", this holds only if the proxy follows the
+/// protocol and cooperates with nobody.) Messages are encrypted end to end.
 ///
 /// In the terminal, `@NAME TEXT` sends TEXT to a member, `@all TEXT` to all, and the Tab key
 /// completes names; /help lists the commands, Ctrl-C ends the chat. With fewer participants than

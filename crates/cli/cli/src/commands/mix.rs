@@ -29,8 +29,10 @@ const EXAMPLE: &str = include_str!("mix.toml");
 
 /// Keeps the mailboxes of groups whose members use `sunder chat`.
 ///
-/// It learns who takes part in a round, but not who wrote to whom, nor whether anyone did, as long
-/// as it does not cooperate with a member of the group.
+/// It learns who takes part in a round, but not who wrote to whom, nor whether anyone did, whatever
+/// it does. If it cooperates with members of the group, they learn only about messages from and to
+/// these members. With another `engine` than "broadcast", this holds only if the proxy follows the
+/// protocol and cooperates with nobody.
 ///
 /// Stops on SIGINT or SIGTERM. The next run continues where this one stopped, and the members
 /// connect to it again. Reads its configuration again on SIGHUP: new groups start, groups that are
