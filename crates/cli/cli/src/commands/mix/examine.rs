@@ -34,11 +34,7 @@ pub(super) fn findings(config: &MixProxyConfig, own: &OwnListeners) -> Vec<Check
         findings.push(cost(group));
         findings.extend(kept(group));
     }
-    if config.groups.len() > 1 {
-        let cost = ProxyCost::new(config.groups.iter().map(|group| &group.terms));
-        let what = format!("if all members are connected: {cost}");
-        findings.push(CheckFinding::ok("all groups", what));
-    }
+    findings.extend(total(config));
     findings.extend(disk(config));
     findings.push(host::random());
     findings
@@ -88,6 +84,15 @@ fn cost(group: &MixGroupConfig) -> CheckFinding {
          max_mb_per_day = {needed}: otherwise their chats refuse it"
     );
     CheckFinding::new(FindingSeverity::Warning, subject, what, fix)
+}
+
+/// What all groups cost the proxy; `None` if there are none.
+fn total(config: &MixProxyConfig) -> Option<CheckFinding> {
+    if config.groups.is_empty() {
+        return None;
+    }
+    let cost = ProxyCost::new(config.groups.iter().map(|group| &group.terms));
+    Some(CheckFinding::ok("all groups", format!("if all members are connected: {cost}")))
 }
 
 /// How long the rounds are kept that `keep_mb` allows; `None` if none are.
@@ -186,6 +191,16 @@ mod tests {
             );
         }
         MixProxyConfig::from_toml(&text).unwrap()
+    }
+
+    #[test]
+    fn the_cost_of_one_group_or_more_is_computed() {
+        assert_eq!(total(&config(&[])), None);
+        for (groups, connections) in [(&["members = 4"][..], 4), (&["members = 4", ""][..], 20)] {
+            let found = total(&config(groups)).unwrap();
+            let begin = format!("if all members are connected: {connections} connections, ");
+            assert!(found.message.starts_with(&begin), "{}", found.message);
+        }
     }
 
     #[test]
