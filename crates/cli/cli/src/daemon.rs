@@ -65,11 +65,8 @@ pub(crate) struct DaemonExamination {
     pub(crate) problems: fn(&str) -> Option<ConfigProblems>,
     /// See [`ConfiguredDaemon::examine`]: the findings for a text without problems, of this file.
     /// The last argument finds the listeners of the daemon with a name.
-    pub(crate) findings: fn(
-        &str,
-        &Path,
-        &dyn Fn(&str) -> OwnListeners,
-    ) -> Result<Vec<CheckFinding>, CommandFailure>,
+    pub(crate) findings:
+        fn(&str, &Path, &dyn Fn(&str) -> OwnListeners) -> Result<Vec<CheckFinding>, CommandFailure>,
 }
 
 impl DaemonExamination {

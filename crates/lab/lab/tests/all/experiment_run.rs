@@ -1,5 +1,5 @@
-//! Runs of experiments: the order of trials, and what remains when a run stops. The measurements are
-//! invented.
+//! Runs of experiments: the order of trials, and what remains when a run stops. The measurements
+//! are invented.
 
 mod comparisons;
 mod output;

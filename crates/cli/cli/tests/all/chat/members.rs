@@ -248,7 +248,7 @@ impl Room {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
 
-    /// A member has lost its key: the administrator removes it, and it joins again with another one.
+    /// A member has lost its key: the administrator removes it, and it joins again with another.
     pub(crate) fn lose(&self, administrator: &mut Member, name: &str) {
         administrator.forget();
         administrator.enter(&format!("/remove {name}"));

@@ -275,7 +275,7 @@ fn a_proxy_that_does_not_answer_is_shown() {
 }
 
 /// A verified member has joined again with another key, and somebody has written to a member that
-/// was away. Both are shown when the member comes, and the member with the other key is sent nothing.
+/// was away. Both are shown when that member comes, and who has the other key is sent nothing.
 #[test]
 fn another_key_and_messages_from_before_are_shown_in_terminals_of_all_sizes() {
     let (room, _proxy) = Room::open(&NAMES);

@@ -66,8 +66,8 @@ impl JoinAttempt {
 
 /// The stored bytes: the group's, the epoch, conversations, the administrator's list (empty for
 /// other members), the attempt to join (empty if there is none), the branches that were left, where
-/// the proxy was found, the terms that were agreed to, the wish to leave, and messages that were not
-/// shown.
+/// the proxy was found, the terms that were agreed to, the wish to leave, and messages that were
+/// not shown.
 pub(super) fn encode(
     group_id: &[u8; 32],
     epochs: &ClientEpochs,
