@@ -37,7 +37,8 @@ use keys::IdentityPublicKey;
 use zeroize::Zeroizing;
 
 pub use self::archive::{
-    ArchiveAppend, ArchiveIndex, ArchiveLimits, PastBatch, PastPart, RecordPlace, read_record,
+    ArchiveAppend, ArchiveIndex, ArchiveLimits, ForeignArchiveError, PastBatch, PastPart,
+    RecordPlace, SegmentEnd, read_record,
 };
 use self::audits::GroupAudits;
 use self::connection::GroupConnection;

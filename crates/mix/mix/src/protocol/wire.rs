@@ -20,7 +20,7 @@ use keys::IdentityPublicKey;
 
 use self::fields::MixFields as _;
 pub use self::past::{ArchiveRecord, ArchivedRound};
-pub(crate) use self::past::{GAP_LEN, framed, unframed};
+pub(crate) use self::past::{GAP_LEN, framed, is_incomplete, unframed};
 pub use self::refusal::ProxyRefusal;
 pub use self::terms::{MAX_BODY_LEN, MixTerms, MixTermsError};
 use crate::MailboxShape;

@@ -120,14 +120,18 @@ impl GroupRunner {
             audit_every_rounds: config.audit_every_rounds,
             archive: config.archive,
         };
-        let archive = RoundArchive::open(folder.clone(), settings.clone())?;
         let mut seed = [0; 32];
         getrandom::fill(&mut seed).map_err(MixProxyError::Random)?;
-        let group = MixGroup::new(settings, stored.as_deref().map(|it| &it[..]), seed);
+        let group = MixGroup::new(settings.clone(), stored.as_deref().map(|it| &it[..]), seed);
         let group = group.map_err(|error| MixProxyError::Stored {
             path: folder.path().join(&file),
             reason: error.to_string(),
         })?;
+        // The state shows whether the settings are those of the group.
+        let (archive, report) = RoundArchive::open(folder.clone(), settings)?;
+        for what in report {
+            warn!(group = %config.name, "{what}");
+        }
         let core = GroupRunnerState {
             group,
             outboxes: HashMap::new(),
@@ -348,8 +352,7 @@ impl GroupRunner {
         while let Some(record) = core.group.poll_record() {
             let (is_written, failure) = core.archive.append(self.now(), record);
             if let Some(why) = failure {
-                let group = &self.config.name;
-                error!(%group, "rounds are not kept for members that are away: {why}");
+                error!(group = %self.config.name, "{why}");
             }
             core.group.handle_written(self.now(), is_written);
             // It may have opened a round.

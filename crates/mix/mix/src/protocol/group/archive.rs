@@ -14,13 +14,16 @@ use super::MixGroupSettings;
 use super::epoch::AnnouncedEpoch;
 use crate::protocol::round::RoundPosition;
 use crate::protocol::wire::{
-    ArchiveRecord, ArchivedRound, GAP_LEN, MAX_PAST_LEN, framed, unframed,
+    ArchiveRecord, ArchivedRound, GAP_LEN, MAX_PAST_LEN, framed, is_incomplete, unframed,
 };
 
 /// An archive has about this many segments when it is full.
 const SEGMENTS: u64 = 16;
 /// The range of the length of a segment in bytes.
 const SEGMENT_LEN: std::ops::RangeInclusive<u64> = 64 << 10..=16 << 20;
+/// What a message with one round has in addition to the round and the announcement, at most: the
+/// lengths of the records, and a gap.
+const PAST_OVERHEAD: usize = 64;
 
 /// How much an archive keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +51,8 @@ pub struct ArchiveIndex {
     next_segment: u64,
     /// The last append: its bytes, whether it began a segment, and whether it is a round.
     appended: Option<(u64, bool, bool)>,
-    /// Whether the last segment may end with something that was written in part.
+    /// Whether the next record begins a segment, because rounds after the last segment are not
+    /// kept, or because this segment ends with bytes that cannot be read.
     is_broken: bool,
 }
 
@@ -82,11 +86,33 @@ pub struct RecordPlace {
 pub struct ArchiveAppend {
     /// The number of the segment, which is greater than all before if it is new.
     pub segment: u64,
+    /// The length of the segment before; 0 if it is new.
+    pub start: u64,
     /// What is appended to it.
     pub bytes: Vec<u8>,
-    /// Segments to remove afterwards.
-    pub removed: Vec<u64>,
 }
+
+/// How a segment that was written before ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SegmentEnd {
+    /// With its last record.
+    Whole,
+    /// It is the last segment, and its last record was written in part; or it is empty.
+    Torn {
+        /// The length to which the segment is to be cut. If it is 0, it is to be removed.
+        used: u64,
+    },
+    /// With bytes that cannot be read. They stay until the segment is removed.
+    Unreadable {
+        /// The number of bytes before them.
+        used: u64,
+    },
+}
+
+/// An archive has an announcement that no administrator of the group has signed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the members announced in it are those of another group, or of another administrator")]
+pub struct ForeignArchiveError;
 
 /// A part of the answer to a member that catches up.
 #[derive(Debug, PartialEq, Eq)]
@@ -129,51 +155,90 @@ impl ArchiveIndex {
         }
     }
 
-    /// Adds a segment that was written before. Segments are added in ascending order of their
-    /// numbers. Returns how many of the bytes are used: the rest was written in part, and is to be
-    /// cut off. If it is 0, the segment is to be removed.
-    pub fn load(&mut self, number: u64, bytes: &[u8]) -> usize {
+    /// Adds a segment that was written before, at last at a time since 1970. Segments are added in
+    /// ascending order of their numbers. Returns how it ends.
+    ///
+    /// # Errors
+    /// If it belongs to another group. The index is then not to be used.
+    pub fn load(
+        &mut self,
+        number: u64,
+        bytes: &[u8],
+        written_s: u64,
+        is_last: bool,
+    ) -> Result<SegmentEnd, ForeignArchiveError> {
         let mut used = 0;
         while let Some((record, len)) = unframed(&bytes[used..]) {
-            let is_first = used == 0;
             let place = RecordPlace { offset: used as u64, len };
-            let is_valid = match record {
-                ArchiveRecord::Gap(after) if is_first => {
-                    let segment = ArchiveSegment { number, after, len: 0, began_s: 0, ended_s: 0 };
-                    self.segments.push_back(segment);
-                    self.next_segment = number + 1;
-                    self.last_closed = self.last_closed.max(after);
-                    true
-                }
-                _ if is_first => false,
-                ArchiveRecord::Gap(_) => false,
-                ArchiveRecord::Announcement(announcement) => {
-                    self.add_epoch(&announcement).is_some()
-                }
-                ArchiveRecord::Round(round) => {
-                    let is_next = round.position() > self.last_closed;
-                    if is_next {
-                        self.add_round(&round, place);
-                    }
-                    is_next
-                }
-            };
-            if !is_valid {
+            if !self.load_record(number, record, place)? {
                 break;
             }
             used += len;
-            if let Some(segment) = self.segments.back_mut() {
-                segment.len = used as u64;
+        }
+        let rest = &bytes[used..];
+        let is_whole = rest.is_empty() && used > 0;
+        let is_torn = !is_whole && (bytes.is_empty() || is_last && is_incomplete(rest));
+        let used = used as u64;
+        if is_torn && used == 0 {
+            return Ok(SegmentEnd::Torn { used });
+        }
+        self.next_segment = number + 1;
+        self.is_broken = !is_whole && !is_torn;
+        if self.is_broken && used == 0 {
+            let after = self.last_closed;
+            let [began_s, ended_s] = [written_s; 2];
+            self.segments.push_back(ArchiveSegment { number, after, len: 0, began_s, ended_s });
+        }
+        if let Some(segment) = self.segments.back_mut() {
+            segment.len = if self.is_broken { bytes.len() as u64 } else { used };
+            if self.is_broken {
+                // The rounds that cannot be read are removed with the others of their time.
+                segment.ended_s = segment.ended_s.max(written_s);
             }
         }
-        used
+        Ok(match (is_whole, is_torn) {
+            (true, _) => SegmentEnd::Whole,
+            (_, true) => SegmentEnd::Torn { used },
+            _ => SegmentEnd::Unreadable { used },
+        })
+    }
+
+    /// Adds a record at its place. Returns whether it can be there.
+    fn load_record(
+        &mut self,
+        number: u64,
+        record: ArchiveRecord,
+        place: RecordPlace,
+    ) -> Result<bool, ForeignArchiveError> {
+        let is_first = place.offset == 0;
+        Ok(match record {
+            ArchiveRecord::Gap(after) if is_first => {
+                let segment = ArchiveSegment { number, after, len: 0, began_s: 0, ended_s: 0 };
+                self.segments.push_back(segment);
+                self.last_closed = self.last_closed.max(after);
+                true
+            }
+            _ if is_first => false,
+            ArchiveRecord::Gap(_) => false,
+            ArchiveRecord::Announcement(announcement) => {
+                let epoch = self.verify(&announcement).ok_or(ForeignArchiveError)?;
+                self.add_epoch(epoch).is_some()
+            }
+            ArchiveRecord::Round(round) => {
+                let is_next = round.position() > self.last_closed;
+                if is_next {
+                    self.add_round(&round, place);
+                }
+                is_next
+            }
+        })
     }
 
     /// Appends an announcement or a round, which was closed at a time since 1970. Returns what is
     /// to be written, or `None` if nothing is.
     pub fn append(&mut self, now_s: u64, mut record: ArchiveRecord) -> Option<ArchiveAppend> {
         if let ArchiveRecord::Announcement(announcement) = &record {
-            let added = self.add_epoch(announcement);
+            let added = self.verify(announcement).and_then(|epoch| self.add_epoch(epoch));
             self.is_of_these = added.is_some();
             if added != Some(true) {
                 return None;
@@ -200,24 +265,25 @@ impl ArchiveIndex {
         }
         let segment = self.segments.back_mut()?;
         segment.ended_s = now_s;
-        let number = segment.number;
-        let start = segment.len + bytes.len() as u64;
+        let (number, start) = (segment.number, segment.len);
+        let offset = start + bytes.len() as u64;
         if let ArchiveRecord::Round(round) = &mut record {
             round.closed_s = now_s;
         }
         let body = framed(&record);
         if let ArchiveRecord::Round(round) = &record {
-            self.add_round(round, RecordPlace { offset: start, len: body.len() });
+            self.add_round(round, RecordPlace { offset, len: body.len() });
         }
         bytes.extend(body);
         let segment = self.segments.back_mut()?;
         segment.len += bytes.len() as u64;
         let is_round = matches!(record, ArchiveRecord::Round(_));
         self.appended = Some((bytes.len() as u64, is_new, is_round));
-        Some(ArchiveAppend { segment: number, bytes, removed: self.remove_old(now_s) })
+        Some(ArchiveAppend { segment: number, start, bytes })
     }
 
-    /// What [`Self::append`] returned last could not be written. The round is then not kept.
+    /// What [`Self::append`] returned last could not be written. The round is then not kept, and
+    /// the segment is as before: a new one does not exist, and its number is used again.
     pub fn handle_not_written(&mut self) {
         self.is_broken = true;
         let Some((len, is_new, is_round)) = self.appended.take() else { return };
@@ -226,15 +292,16 @@ impl ArchiveIndex {
         }
         if is_new {
             self.segments.pop_back();
+            self.next_segment -= 1;
         } else if let Some(segment) = self.segments.back_mut() {
             segment.len -= len;
         }
     }
 
     /// The next records for a member that has read all rounds up to `after`. They have about
-    /// [`MAX_PAST_LEN`] bytes, or are one round. Only rounds of epochs in which the client is a
-    /// member are included: others are passed an epoch at a time, because a member can ask for all
-    /// rounds at any time, and the group waits for the answer.
+    /// [`MAX_PAST_LEN`] bytes, or are one round and its announcement. Only rounds of epochs in
+    /// which the client is a member are included: others are passed an epoch at a time, because a
+    /// member can ask for all rounds at any time, and the group waits for the answer.
     pub fn batch(&self, member: &IdentityPublicKey, after: RoundPosition) -> PastBatch {
         let mut parts = Vec::new();
         let (mut seen, mut epoch, mut len) = (after, after.epoch, 0);
@@ -248,34 +315,41 @@ impl ArchiveIndex {
                 seen = self.rounds.get(at - 1).map_or(seen, |last| last.position);
                 continue;
             };
-            at += 1;
-            if len > 0 && len + round.place.len > MAX_PAST_LEN {
+            let is_new = number > epoch;
+            let announcement = announced.announcement();
+            let most = announcement.len() + round.place.len;
+            // It is of a time in which slots were longer, or members more.
+            let is_too_long = PAST_OVERHEAD + most > self.settings.terms.max_past_len();
+            let added = match is_new {
+                _ if is_too_long => GAP_LEN,
+                true => most,
+                false => round.place.len,
+            };
+            if len > 0 && len + added > MAX_PAST_LEN {
                 return PastBatch { parts, is_last: false };
             }
+            at += 1;
+            len += added;
             let before = self.segment(round.segment).map_or(seen, |segment| segment.after);
             if before > seen {
                 len += GAP_LEN;
-                parts.push(PastPart::Record(ArchiveRecord::Gap(before)));
+                push_gap(&mut parts, before);
             }
             seen = round.position;
-            if number > epoch {
-                epoch = number;
-                let announcement = announced.announcement().to_vec();
-                len += announcement.len();
-                parts.push(PastPart::Record(ArchiveRecord::Announcement(announcement)));
-            }
-            if round.place.len > self.settings.terms.max_past_round_len() {
-                // It is of a time in which slots were longer.
-                len += GAP_LEN;
-                parts.push(PastPart::Record(ArchiveRecord::Gap(round.position)));
+            if is_too_long {
+                push_gap(&mut parts, round.position);
                 continue;
             }
-            len += round.place.len;
+            if is_new {
+                epoch = number;
+                let announcement = ArchiveRecord::Announcement(announcement.to_vec());
+                parts.push(PastPart::Record(announcement));
+            }
             let IndexedRound { position, segment, place } = *round;
             parts.push(PastPart::Stored { segment, place, position });
         }
         if self.last_closed > seen {
-            parts.push(PastPart::Record(ArchiveRecord::Gap(self.last_closed)));
+            push_gap(&mut parts, self.last_closed);
         }
         PastBatch { parts, is_last: true }
     }
@@ -305,11 +379,16 @@ impl ArchiveIndex {
         }
     }
 
-    /// Adds the members of an epoch. Returns whether it is new; `None` if the announcement is not
-    /// valid, or older than the last one.
-    fn add_epoch(&mut self, announcement: &[u8]) -> Option<bool> {
+    /// The epoch of an announcement, if it is valid.
+    fn verify(&self, announcement: &[u8]) -> Option<AnnouncedEpoch> {
         let last = self.epochs.values().last();
-        let epoch = AnnouncedEpoch::verify_after(last, announcement, &self.settings).ok()?;
+        AnnouncedEpoch::verify_past(last, announcement, &self.settings).ok()
+    }
+
+    /// Adds the members of an epoch. Returns whether it is new; `None` if its announcement is older
+    /// than the last one.
+    fn add_epoch(&mut self, epoch: AnnouncedEpoch) -> Option<bool> {
+        let last = self.epochs.values().last();
         let number = epoch.number();
         if self.epochs.get(&number).is_some_and(|known| known.is_same_as(&epoch)) {
             return Some(false);
@@ -362,25 +441,31 @@ impl ArchiveIndex {
         self.is_broken || last.len >= most || is_old
     }
 
-    /// Removes the oldest segments, but not the last one. Returns their numbers.
-    fn remove_old(&mut self, now_s: u64) -> Vec<u64> {
+    /// The oldest segment, if it is to be removed now. The last one never is.
+    pub fn poll_removal(&self, now_s: u64) -> Option<u64> {
         let ArchiveLimits { keep, keep_bytes } = self.settings.archive;
-        let mut removed = Vec::new();
-        while self.segments.len() > 1
-            && let Some(oldest) = self.segments.front()
-            && (self.bytes() > keep_bytes || oldest.ended_s.saturating_add(keep.as_secs()) < now_s)
-        {
-            removed.push(oldest.number);
-            self.segments.pop_front();
-        }
-        if let Some(last) = removed.last() {
-            let kept = self.rounds.partition_point(|round| round.segment <= *last);
-            self.rounds.drain(..kept);
-            let current = self.epochs.keys().last().copied().unwrap_or(0);
-            let oldest = self.rounds.front().map_or(current, |round| round.position.epoch);
-            self.epochs.retain(|number, _| *number >= oldest);
-        }
-        removed
+        let oldest = self.segments.front().filter(|_| self.segments.len() > 1)?;
+        let is_old = oldest.ended_s.saturating_add(keep.as_secs()) < now_s;
+        (self.bytes() > keep_bytes || is_old).then_some(oldest.number)
+    }
+
+    /// The oldest segment was removed.
+    pub fn handle_removed(&mut self) {
+        let Some(removed) = self.segments.pop_front() else { return };
+        let kept = self.rounds.partition_point(|round| round.segment <= removed.number);
+        self.rounds.drain(..kept);
+        let current = self.epochs.keys().last().copied().unwrap_or(0);
+        let oldest = self.rounds.front().map_or(current, |round| round.position.epoch);
+        self.epochs.retain(|number, _| *number >= oldest);
+    }
+}
+
+/// Adds that the rounds up to this one are missing. One gap says it for all before it.
+fn push_gap(parts: &mut Vec<PastPart>, position: RoundPosition) {
+    if let Some(PastPart::Record(ArchiveRecord::Gap(before))) = parts.last_mut() {
+        *before = position;
+    } else {
+        parts.push(PastPart::Record(ArchiveRecord::Gap(position)));
     }
 }
 

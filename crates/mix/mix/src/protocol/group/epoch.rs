@@ -35,12 +35,28 @@ impl AnnouncedEpoch {
         bytes: &[u8],
         settings: &MixGroupSettings,
     ) -> Result<Self, ProxyRefusal> {
-        let MixGroupSettings { name, administrator, terms, .. } = settings;
+        let epoch = Self::verify_past(known, bytes, settings)?;
+        if epoch.members() > settings.terms.shape().members() {
+            return Err(ProxyRefusal::BadAnnouncement);
+        }
+        Ok(epoch)
+    }
+
+    /// The same for an epoch that may be over. It may have had more members than there may be now.
+    ///
+    /// # Errors
+    /// If no administrator signed it for this group.
+    pub(super) fn verify_past(
+        known: Option<&Self>,
+        bytes: &[u8],
+        settings: &MixGroupSettings,
+    ) -> Result<Self, ProxyRefusal> {
+        let MixGroupSettings { name, administrator, .. } = settings;
         let known = known.map(|known| &known.announcement);
         let announcement =
             EpochAnnouncement::verify_after(known, bytes, name.as_str(), administrator)
                 .map_err(|_| ProxyRefusal::BadAnnouncement)?;
-        if announcement.epoch() == 0 || announcement.members().len() > terms.shape().members() {
+        if announcement.epoch() == 0 {
             return Err(ProxyRefusal::BadAnnouncement);
         }
         let members = announcement.members().map(|key| key.to_bytes()).zip(0..).collect();

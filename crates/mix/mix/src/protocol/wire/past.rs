@@ -134,3 +134,12 @@ pub(crate) fn unframed(bytes: &[u8]) -> Option<(ArchiveRecord, usize)> {
     }
     Some((ArchiveRecord::decode(body).ok()?, CHECK_LEN + 4 + body.len()))
 }
+
+/// Whether these bytes are the first of a record that goes on: of one that was written in part.
+pub(crate) fn is_incomplete(bytes: &[u8]) -> bool {
+    let after_check = bytes.split_at_checked(CHECK_LEN);
+    let head = after_check.and_then(|(_, rest)| rest.split_first_chunk::<4>());
+    let Some((len, body)) = head else { return true };
+    let len = usize::try_from(u32::from_be_bytes(*len)).unwrap_or(usize::MAX);
+    len <= MAX_RECORD_LEN && body.len() < len
+}

@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
-use super::exchanges::{Exchanges, SLOT_LEN, settings_for};
+use super::exchanges::{Exchanges, SINCE_1970, SLOT_LEN, settings_for};
 use super::person::{CROWD, NAMES, Person};
 use crate::protocol::client::MixClientError;
 use crate::protocol::event::MixClientEvent;
-use crate::protocol::group::{ArchiveIndex, GroupJob, MixGroup, MixGroupSettings};
+use crate::protocol::group::{ArchiveIndex, GroupJob, MixGroup, MixGroupSettings, SegmentEnd};
 use crate::protocol::membership::{Invitation, MemberName, NameBinding, ProxyAddress};
 use crate::protocol::wire::{MemberToProxy, ProxyRefusal, ProxyToMember};
 
@@ -269,11 +269,15 @@ impl World {
         let mut settings = self.settings();
         settings.archive.keep_bytes = self.keep_bytes;
         self.archive = ArchiveIndex::new(settings.clone());
-        let archive = &mut self.archive;
+        let (archive, now_s) = (&mut self.archive, (SINCE_1970 + self.now).as_secs());
+        let last = self.segments.keys().last().copied();
         self.segments.retain(|number, bytes| {
-            let used = archive.load(*number, bytes);
-            bytes.truncate(used);
-            used > 0
+            match archive.load(*number, bytes, now_s, Some(*number) == last).unwrap() {
+                SegmentEnd::Whole => {}
+                SegmentEnd::Torn { used } => bytes.truncate(used.try_into().unwrap()),
+                end => panic!("segment {number}: {end:?}"),
+            }
+            !bytes.is_empty()
         });
         self.group = Some(MixGroup::new(settings, self.stored.as_deref(), seed).unwrap());
     }

@@ -72,8 +72,9 @@ impl World {
             if is_killed { self.rng.usize(0..append.bytes.len()) } else { append.bytes.len() };
         let segment = self.segments.entry(append.segment).or_default();
         segment.extend_from_slice(&append.bytes[..written]);
-        for removed in append.removed {
+        while let Some(removed) = self.archive.poll_removal(now) {
             self.segments.remove(&removed);
+            self.archive.handle_removed();
         }
         if is_killed {
             self.stop_proxy();
