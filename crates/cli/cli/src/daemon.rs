@@ -54,6 +54,9 @@ pub(crate) trait ConfiguredDaemon: Daemon {
     ) -> Result<Vec<CheckFinding>, CommandFailure>;
 }
 
+/// Finds the listeners of the running daemon with a name.
+pub(crate) type OwnListenersOf<'a> = &'a dyn Fn(&str) -> OwnListeners;
+
 /// What `sunder doctor` uses of a [`ConfiguredDaemon`] daemon.
 #[derive(Clone, Copy)]
 pub(crate) struct DaemonExamination {
@@ -64,9 +67,8 @@ pub(crate) struct DaemonExamination {
     /// All problems of a text that is meant to be its configuration.
     pub(crate) problems: fn(&str) -> Option<ConfigProblems>,
     /// See [`ConfiguredDaemon::examine`]: the findings for a text without problems, of this file.
-    /// The last argument finds the listeners of the daemon with a name.
     pub(crate) findings:
-        fn(&str, &Path, &dyn Fn(&str) -> OwnListeners) -> Result<Vec<CheckFinding>, CommandFailure>,
+        fn(&str, &Path, OwnListenersOf<'_>) -> Result<Vec<CheckFinding>, CommandFailure>,
 }
 
 impl DaemonExamination {

@@ -54,7 +54,7 @@ pub enum StateFileError {
 /// The end of an error's text: what to do if the disk is full.
 fn advice(error: &io::Error) -> &'static str {
     match error.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "; make room there",
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "; make room there",
         _ => "",
     }
 }
@@ -203,7 +203,7 @@ mod tests {
 
     #[test]
     fn error_of_a_full_disk_names_the_file_and_what_to_do() {
-        let source = io::ErrorKind::StorageFull.into();
+        let source = ErrorKind::StorageFull.into();
         let error = StateFileError::Io { path: "/var/lib/mix/friends.group".into(), source };
         let shown = error.to_string();
         assert!(shown.starts_with("state /var/lib/mix/friends.group: "), "{shown}");

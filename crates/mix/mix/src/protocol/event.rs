@@ -263,18 +263,8 @@ impl fmt::Display for MixClientEvent {
                 write!(f, "and the key {key}")
             }
             Self::NotAdmitted { name, invited, reason, others } => {
-                match name {
-                    Some(name) => write!(f, "{name}")?,
-                    None => f.write_str("somebody")?,
-                }
-                if let Some(invited) = invited {
-                    write!(f, ", with the invitation for {invited},")?;
-                }
-                write!(f, " was not admitted: {reason}")?;
-                match others {
-                    0 => Ok(()),
-                    others => write!(f, "; {others} other requests were refused before"),
-                }
+                let names = (name.as_ref(), invited.as_ref());
+                write_not_admitted(f, names, *reason, *others)
             }
             Self::Left { name } => write!(f, "{name} has left the group"),
             Self::ProxyRestored { epoch, is_own } => {
@@ -317,6 +307,26 @@ impl fmt::Display for MixClientEvent {
                  all choose"
             ),
         }
+    }
+}
+
+fn write_not_admitted(
+    f: &mut fmt::Formatter<'_>,
+    (name, invited): (Option<&MemberName>, Option<&MemberName>),
+    reason: JoinRefusal,
+    others: u64,
+) -> fmt::Result {
+    match name {
+        Some(name) => write!(f, "{name}")?,
+        None => f.write_str("somebody")?,
+    }
+    if let Some(invited) = invited {
+        write!(f, ", with the invitation for {invited},")?;
+    }
+    write!(f, " was not admitted: {reason}")?;
+    match others {
+        0 => Ok(()),
+        others => write!(f, "; {others} other requests were refused before"),
     }
 }
 

@@ -186,9 +186,9 @@ mod tests {
         let key = "3d4017c3e843895a92b70aa74d1b7ebc9c982ccf2ec4968cc0cd55f12af4660c";
         let mut text = "identity = \"x\"\nlisten = \"127.0.0.1:0\"\nstate = \"y\"\n".to_owned();
         for (number, settings) in groups.iter().enumerate() {
-            text += &format!(
-                "[[group]]\nname = \"g{number}\"\nadministrator = \"{key}\"\n{settings}\n"
-            );
+            let name = format!("name = \"g{number}\"");
+            let administrator = format!("administrator = \"{key}\"");
+            text += &["[[group]]", &name, &administrator, settings, ""].join("\n");
         }
         MixProxyConfig::from_toml(&text).unwrap()
     }

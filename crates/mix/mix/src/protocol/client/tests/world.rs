@@ -275,7 +275,7 @@ impl World {
             match archive.load(*number, bytes, now_s, Some(*number) == last).unwrap() {
                 SegmentEnd::Whole => {}
                 SegmentEnd::Torn { used } => bytes.truncate(used.try_into().unwrap()),
-                end => panic!("segment {number}: {end:?}"),
+                end @ SegmentEnd::Unreadable { .. } => panic!("segment {number}: {end:?}"),
             }
             !bytes.is_empty()
         });

@@ -44,7 +44,8 @@ fn archive(rounds: u64) -> ArchiveIndex {
     for (epoch, members) in [(1, [1, DAVE]), (2, [1, 2]), (3, [1, DAVE])] {
         let members = members.map(|number| secret(number).public());
         let announcement = announcement_fixture(&secret(1), "friends", epoch, &members);
-        assert_eq!(index.add_epoch(&announcement), Some(true));
+        let announced = index.verify(&announcement).unwrap();
+        assert_eq!(index.add_epoch(announced), Some(true));
         for number in 1..=rounds {
             let position = RoundPosition { epoch, round: u64::from(epoch) * rounds + number };
             let place = RecordPlace { offset: 0, len: 100 };

@@ -283,7 +283,7 @@ fn run(seed: u64) -> HostileProposerOutcome {
             let millisecond = world.now().as_millis();
             if millisecond != attacked {
                 attacked = millisecond;
-                if millisecond % 3 == 0 {
+                if millisecond.is_multiple_of(3) {
                     hostile.fill(&mut world, honest[0], &submitted);
                 }
                 hostile.attack(&mut world, &honest[1..], &submitted);

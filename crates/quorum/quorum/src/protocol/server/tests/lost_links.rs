@@ -10,7 +10,9 @@ fn a_server_is_asked_again_when_its_link_is_up() {
     let kinds = [GroupKeyKind::Rsa, GroupKeyKind::RsaPolynomial, GroupKeyKind::Ed25519];
     for (seed, kind) in (1..).zip(kinds) {
         let mut world = four(kind, seed);
-        [2, 4].into_iter().for_each(|number| world.stop(number));
+        for number in [2, 4] {
+            world.stop(number);
+        }
         let (id, message) = (LocalRequestId(99), b"message".to_vec());
         for number in [1, 3] {
             world.server(number).registered(MessageDigest::of(&message));
