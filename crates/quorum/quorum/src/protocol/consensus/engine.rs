@@ -284,8 +284,7 @@ impl ConsensusEngine {
     pub(crate) fn deadline(&self) -> Option<Duration> {
         let is_running = self.phase == HeightPhase::Running;
         let asks_at = is_running.then(|| self.unresolved.deadline(self.state.height())).flatten();
-        let waits = [self.pending.timers.next(), self.stall, asks_at, self.gathering()];
-        waits.into_iter().flatten().min()
+        self.pending.timers.next().into_iter().chain(self.stall).chain(asks_at).min()
     }
 
     /// Accepts an entry that was submitted here.
@@ -402,9 +401,6 @@ impl ConsensusEngine {
             self.advance(now)?;
         }
         self.ask_for_entries(now)?;
-        if self.pending.gathered.is_some_and(|at| at <= now) {
-            self.advance(now)?;
-        }
         if self.stall.is_some_and(|at| at <= now) {
             self.handle_stall();
             self.advance(now)?;
@@ -502,7 +498,6 @@ impl ConsensusEngine {
             return Ok(());
         }
         if let Some(round) = self.pending.wanted
-            && !self.gathers(round, now)
             && let Some(value) = LogValue::new(self.signer.address(), &self.pool.batch())
         {
             self.pending.wanted = None;

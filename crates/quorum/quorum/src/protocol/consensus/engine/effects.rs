@@ -46,8 +46,6 @@ pub(super) struct PendingHeight {
     pub(super) postponed: Duration,
     /// The round in which Malachite waits for a value from this server.
     pub(super) wanted: Option<Round>,
-    /// Until when this server waits for further entries before it proposes in round 0.
-    pub(super) gathered: Option<Duration>,
 }
 
 impl PendingHeight {
@@ -56,7 +54,6 @@ impl PendingHeight {
         self.timers.cancel_all();
         self.held = None;
         self.wanted = None;
-        self.gathered = None;
     }
 
     /// A timer has elapsed. Starts it again if a proposal may take longer than the timeouts say,

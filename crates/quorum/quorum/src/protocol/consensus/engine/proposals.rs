@@ -1,5 +1,4 @@
-//! When this server proposes, and proposals by digests: their values are known, or their entries
-//! wait here or are asked for.
+//! Proposals by digests: their values are known, or their entries wait here or are asked for.
 
 use std::time::Duration;
 
@@ -9,45 +8,20 @@ use arc_malachitebft_core_types::Round;
 use super::super::codec::ConsensusMessage;
 use super::super::compact::{CompactProposal, ResolvedProposal};
 use super::super::context::{ValidatorAddress, ValueId};
-use super::{ConsensusEngine, ConsensusEngineResult, ConsensusOutput, HeightPhase, TIMEOUTS};
+use super::{ConsensusEngine, ConsensusEngineResult, ConsensusOutput, HeightPhase};
 use crate::protocol::log_types::Height;
 use crate::protocol::wire::Sha256Digest;
 
-/// The fewest servers of a large group, which gathers entries before a proposal, and proposes by
-/// digests: smaller ones gain little, and may have servers of an older version, which knows whole
-/// proposals only.
-const LARGE_GROUP: usize = 14;
-
-/// How long the proposer waits for further entries, for each server. The time that the votes of a
-/// height take grows with the servers, and many entries come shortly after each other, such as
-/// those of all new servers in a refresh.
-const GATHERING: Duration = Duration::from_millis(3);
-
-/// The shortest value that is proposed by digests.
+/// The shortest value that is proposed by digests, and the fewest servers to which it is: smaller
+/// groups gain little, and may have servers of an older version, which knows whole proposals only.
 const MIN_LEN: usize = 64 << 10;
+const MIN_SERVERS: usize = 14;
 
 /// How long entries of a proposal may be late before its proposer is asked for them, besides half
 /// of the time that their authors may need to send them.
 const ENTRY_DELAY: Duration = Duration::from_millis(100);
 
 impl ConsensusEngine {
-    /// Whether to wait for further entries before a proposal in this round. Round 0 alone waits,
-    /// and less long than the others wait for a proposal.
-    pub(super) fn gathers(&mut self, round: Round, now: Duration) -> bool {
-        let servers = self.servers().len();
-        if round != Round::ZERO || servers < LARGE_GROUP || self.pool.is_empty() {
-            return false;
-        }
-        let time = GATHERING * u32::try_from(servers).unwrap_or(u32::MAX);
-        let at = now + time.min(TIMEOUTS.propose / 2);
-        now < *self.pending.gathered.get_or_insert(at)
-    }
-
-    /// Until when this server waits for further entries before it proposes.
-    pub(super) fn gathering(&self) -> Option<Duration> {
-        self.pending.gathered.filter(|_| self.pending.wanted == Some(Round::ZERO))
-    }
-
     /// Handles a proposal by digests.
     pub(super) fn handle_compact(
         &mut self,
@@ -167,7 +141,7 @@ impl ConsensusEngine {
 pub(super) fn shortened(message: ConsensusMessage, servers: usize) -> ConsensusMessage {
     match &message {
         ConsensusMessage::Consensus(SignedConsensusMsg::Proposal(proposal))
-            if servers >= LARGE_GROUP && proposal.message.value.encoded().len() >= MIN_LEN =>
+            if servers >= MIN_SERVERS && proposal.message.value.encoded().len() >= MIN_LEN =>
         {
             ConsensusMessage::Compact(CompactProposal::of(proposal))
         }
