@@ -3,7 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 
-use sunder_micss::client::MicssClient;
+use sunder_micss::client::{MicssClient, MicssClientHandle};
 use sunder_micss::config::{MicssClientConfig, MicssServerConfig};
 use sunder_micss::server::{MicssServer, MicssServerHandle};
 use sunder_micss::target::ServiceTarget;
@@ -75,11 +75,17 @@ pub(crate) async fn start_watched_server(toml: &str) -> (Running, MicssServerHan
 
 /// Runs a client.
 pub(crate) async fn start_client(toml: &str) -> Running {
+    start_watched_client(toml).await.0
+}
+
+/// Runs a client, and returns the handle that has its status as well.
+pub(crate) async fn start_watched_client(toml: &str) -> (Running, MicssClientHandle) {
     let client = MicssClient::bind(MicssClientConfig::from_toml(toml).unwrap()).await.unwrap();
+    let handle = client.handle();
     let addresses = client.local_addresses().unwrap();
     let (stop, stopped) = oneshot::channel::<()>();
     let task = tokio::spawn(client.run(async { _ = stopped.await }));
-    Running { addresses, stop, task }
+    (Running { addresses, stop, task }, handle)
 }
 
 /// Requests a connection from a SOCKS5 proxy. Returns it, and the reply code.

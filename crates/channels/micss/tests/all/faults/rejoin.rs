@@ -6,14 +6,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use socket2::SockRef;
+use sunder_micss::client::MicssClientHandle;
 use sunder_micss::server::MicssServerHandle;
+use sunder_micss::status::MicssStatus;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
 use crate::common::{
-    Running, ask, client_toml, server_toml, start_client, start_service, start_watched_server,
+    Running, ask, client_toml, server_toml, start_service, start_watched_client,
+    start_watched_server,
 };
 
 /// The time within which an echo must be back.
@@ -66,7 +69,8 @@ async fn carry(mut client: TcpStream, server: SocketAddr, mut is_on: watch::Rece
 /// A stream over three channels of which two are needed, and an echo behind it.
 struct Testbed {
     switches: Vec<Switch>,
-    handle: MicssServerHandle,
+    at_server: MicssServerHandle,
+    at_client: MicssClientHandle,
     server: Running,
     client: Running,
     stream: TcpStream,
@@ -80,7 +84,7 @@ impl Testbed {
             let _ = tokio::io::copy(&mut reader, &mut writer).await;
         };
         let service = start_service(echo).await;
-        let (server, handle) =
+        let (server, at_server) =
             start_watched_server(&server_toml(channels, service, "tamper-code")).await;
         let mut switches = Vec::new();
         for address in &server.addresses {
@@ -88,10 +92,11 @@ impl Testbed {
         }
         let addresses: Vec<_> = switches.iter().map(|switch| switch.address).collect();
         let settings = format!("threshold = {threshold}\n");
-        let client = start_client(&(settings + &client_toml(&addresses, "tamper-code"))).await;
+        let toml = settings + &client_toml(&addresses, "tamper-code");
+        let (client, at_client) = start_watched_client(&toml).await;
         let (stream, code) = ask(client.addresses[0], service).await;
         assert_eq!(code, 0);
-        Self { switches, handle, server, client, stream, sent: 0 }
+        Self { switches, at_server, at_client, server, client, stream, sent: 0 }
     }
 
     /// Sends some bytes through the stream and back. Returns how long that takes.
@@ -106,13 +111,22 @@ impl Testbed {
         begin.elapsed()
     }
 
-    fn rejoined(&self) -> u64 {
-        self.handle.status().channels.iter().map(|channel| channel.rejoined).sum()
+    /// Waits until the channel that was cut carries the stream again, at both ends: the client may
+    /// not know yet that it does, and would end the stream when the next channel is cut.
+    async fn wait_for(&self, rejoined: u64) {
+        let can_lose_one = |status: &MicssStatus| status.redundancy.spare == [0, 1];
+        until("it rejoins", || {
+            let server = self.at_server.status();
+            server.channels.iter().map(|channel| channel.rejoined).sum::<u64>() == rejoined
+                && can_lose_one(&server)
+                && can_lose_one(&self.at_client.status())
+        })
+        .await;
     }
 
-    /// How many open streams can lose one channel.
+    /// How many open streams can lose one channel, as the server knows.
     fn spare(&self) -> Vec<u64> {
-        self.handle.status().redundancy.spare
+        self.at_server.status().redundancy.spare
     }
 
     async fn stop(self) {
@@ -153,8 +167,7 @@ async fn a_channel_that_was_cut_rejoins() {
                 let took = testbed.echo(len).await;
                 testbed.switches[channel].restore();
                 rejoined += 1;
-                until("it rejoins", || testbed.rejoined() == rejoined).await;
-                until("a stream can lose one", || testbed.spare() == [0, 1]).await;
+                testbed.wait_for(rejoined).await;
                 testbed.echo(len).await;
                 if is_prompt(took, &mut late) {
                     break;
@@ -176,7 +189,7 @@ async fn ten_channels_fail_in_turn() {
             testbed.echo(5_000).await;
             testbed.switches[channel].restore();
             rejoined += 1;
-            until("it rejoins", || testbed.rejoined() == rejoined).await;
+            testbed.wait_for(rejoined).await;
             let took = testbed.echo(5_000).await;
             if is_prompt(took, &mut late) {
                 break;
