@@ -192,7 +192,9 @@ impl MixClient {
             None
         };
         let mut membership = MembershipOutbox::default();
-        if stored.is_none() {
+        // What an invitation changes is stored as well.
+        let is_stored = stored.is_some() && settings.invitation.is_none();
+        if !is_stored {
             membership.handle_change();
         }
         Ok(Self {
@@ -210,7 +212,7 @@ impl MixClient {
             events,
             transmits: VecDeque::new(),
             membership,
-            is_stored: stored.is_some(),
+            is_stored,
             is_storing: false,
             has_shown: false,
             displaced: None,
@@ -301,7 +303,8 @@ impl MixClient {
                 Ok(())
             }
             ProxyToMember::Past { is_last, records } => {
-                let next = self.link()?.handle_past(is_last, records)?;
+                let newest = self.epochs.newest_number();
+                let next = self.link()?.handle_past(is_last, records, newest)?;
                 self.transmits.extend(next);
                 Ok(())
             }

@@ -87,7 +87,10 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
                 | ChatEvent::NotDone(why),
             ) => console::warning(&why),
             ChatUiEvent::Event(ChatEvent::Status(status))
-                if status.epoch > 0 && !status.has_notices_waiting =>
+                // Without a connection, the epoch is that of a state of before.
+                if status.epoch > 0
+                    && status.waiting_for.is_none()
+                    && !status.has_notices_waiting =>
             {
                 let shown = arguments.config.display();
                 let group = &config.group;

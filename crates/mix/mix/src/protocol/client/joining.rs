@@ -31,6 +31,7 @@ impl MixClient {
         proxy: ProxyPosition,
     ) -> Result<(), MixClientError> {
         self.agreed.agree(&terms, &self.settings.terms)?;
+        self.is_stored = false;
         if self.agreed.report_kept(&terms, &self.settings.terms) {
             self.events.push_back(MixClientEvent::RoundsKept);
         }
@@ -38,7 +39,6 @@ impl MixClient {
         // The shape may have changed.
         self.end_member();
         self.begin_member()?;
-        self.is_stored = false;
         let (announced, known) = (proxy.epoch, self.epochs.newest_number());
         if proxy.is_restored && announced == known {
             self.report_restored(announced, false);
@@ -281,6 +281,10 @@ impl MixClient {
         let names = self.administrator_names();
         if !is_first && is_newer && names != before && !names.is_empty() {
             self.events.push_back(MixClientEvent::AdministratorsChanged { names });
+        }
+        if announcement.administrators().keys() == [self.identity.public()] {
+            // The others have left: nobody can remove this member.
+            self.epochs.end_leaving(calendar, &mut self.random);
         }
         self.update_administrator(now, announcement);
         self.membership_changed();

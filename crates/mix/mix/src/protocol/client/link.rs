@@ -128,11 +128,14 @@ impl ProxyLink {
         matches!(&self.exchanges, LinkExchanges::Broadcast(link) if link.is_catching_up)
     }
 
-    /// Rounds that the proxy has kept have arrived. Returns the message that asks for the next.
+    /// Rounds that the proxy has kept have arrived, of epochs up to the newest one that this client
+    /// has heard of: a position beyond it would hide later rounds from this client, also those of
+    /// another proxy. Returns the message that asks for the next.
     pub(super) fn handle_past(
         &mut self,
         is_last: bool,
         records: Vec<ArchiveRecord>,
+        newest: u32,
     ) -> Result<Option<Vec<u8>>, MixClientError> {
         let LinkExchanges::Broadcast(link) = &mut self.exchanges else {
             return Err(MixClientError::OutOfTurn("past rounds where there are none"));
@@ -145,6 +148,9 @@ impl ProxyLink {
             let position = record.position();
             if position.is_some_and(|position| position <= link.arrived) {
                 return Err(MixClientError::OutOfTurn("past rounds in another order"));
+            }
+            if position.is_some_and(|position| position.epoch > newest) {
+                return Err(MixClientError::OutOfTurn("past rounds of an epoch to come"));
             }
             link.arrived = position.unwrap_or(link.arrived);
             link.unread.push_back(UnreadRound::Past(record));

@@ -96,7 +96,9 @@ impl AgreedTerms {
                 max_mb_per_day: accepted.max_bytes_per_day / 1_000_000,
             });
         }
-        self.exchange = Some(offered);
+        // A broadcast does not change what was agreed to: otherwise a proxy that offers it once
+        // would have its members refuse the group's own kind afterwards.
+        self.exchange = accepted.exchange.or(self.exchange).or(Some(offered));
         self.is_kept.get_or_insert(!terms.keep().is_zero());
         Ok(())
     }

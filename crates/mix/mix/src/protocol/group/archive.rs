@@ -177,7 +177,9 @@ impl ArchiveIndex {
         }
         let rest = &bytes[used..];
         let is_whole = rest.is_empty() && used > 0;
-        let is_torn = !is_whole && (bytes.is_empty() || is_last && is_incomplete(rest));
+        // More than a round of the present terms is not the rest of one write.
+        let is_short = rest.len() <= self.settings.terms.max_past_len();
+        let is_torn = !is_whole && (bytes.is_empty() || is_last && is_short && is_incomplete(rest));
         let used = used as u64;
         if is_torn && used == 0 {
             return Ok(SegmentEnd::Torn { used });
@@ -320,11 +322,10 @@ impl ArchiveIndex {
             let most = announcement.len() + round.place.len;
             // It is of a time in which slots were longer, or members more.
             let is_too_long = PAST_OVERHEAD + most > self.settings.terms.max_past_len();
-            let added = match is_new {
-                _ if is_too_long => GAP_LEN,
-                true => most,
-                false => round.place.len,
-            };
+            let is_announced =
+                is_new && PAST_OVERHEAD + announcement.len() <= self.settings.terms.max_past_len();
+            let announcement_len = if is_announced { announcement.len() } else { 0 };
+            let added = announcement_len + if is_too_long { GAP_LEN } else { round.place.len };
             if len > 0 && len + added > MAX_PAST_LEN {
                 return PastBatch { parts, is_last: false };
             }
@@ -336,14 +337,15 @@ impl ArchiveIndex {
                 push_gap(&mut parts, before);
             }
             seen = round.position;
-            if is_too_long {
-                push_gap(&mut parts, round.position);
-                continue;
-            }
-            if is_new {
+            if is_announced {
+                // Before a gap as well: the next request may go on after it.
                 epoch = number;
                 let announcement = ArchiveRecord::Announcement(announcement.to_vec());
                 parts.push(PastPart::Record(announcement));
+            }
+            if is_too_long {
+                push_gap(&mut parts, round.position);
+                continue;
             }
             let IndexedRound { position, segment, place } = *round;
             parts.push(PastPart::Stored { segment, place, position });

@@ -100,7 +100,8 @@ impl PendingJoins {
 
 /// The last notices of each member: the last one that it leaves, and the last other one. So a
 /// prekey, which is sent in each connection, does not take the place of the wish to leave. Notices
-/// are kept even after the administrator has seen them.
+/// are kept even after the administrator has seen them. A wish to leave is dropped when a later
+/// notice comes: the member has joined again.
 ///
 /// That a member leaves comes first: an administrator that has learnt a later prekey would take it
 /// for an old notice.
@@ -119,6 +120,13 @@ impl LastNotices {
     pub(super) fn insert(&mut self, key: &IdentityPublicKey, notice: Vec<u8>) -> bool {
         let is_leave = MemberNotice::is_leave(&notice);
         let at = (key.to_bytes(), if is_leave { NoticePlace::Leave } else { NoticePlace::Other });
+        let leave = (key.to_bytes(), NoticePlace::Leave);
+        let number = MemberNotice::number_in(&notice);
+        if !is_leave
+            && self.0.get(&leave).is_some_and(|(_, old)| MemberNotice::number_in(old) < number)
+        {
+            self.0.remove(&leave);
+        }
         let before = self.0.insert(at, (*key, notice));
         let now = &self.0[&at].1;
         before.is_none_or(|(_, before)| before != *now)

@@ -132,6 +132,12 @@ impl MemberNotice {
         notice.first() == Some(&LEAVE)
     }
 
+    /// The number in a notice, if it is valid. Each is greater than those of the member's earlier
+    /// notices.
+    pub fn number_in(notice: &[u8]) -> Option<u64> {
+        notice.get(1..9)?.try_into().ok().map(u64::from_be_bytes)
+    }
+
     /// Decodes a notice of `member`; `None` if that member did not make it. `lists` are the digests
     /// of the lists of administrators in which the member can ask to be taken from the list. The
     /// version before did not name the list, so what it asked could be repeated: it counts as

@@ -5,7 +5,10 @@ use std::time::Duration;
 use super::exchanges::{Exchanges, KEPT};
 use super::person::NAMES;
 use super::world::World;
+use crate::protocol::client::MixClientError;
 use crate::protocol::event::{MissedReason, MixClientEvent};
+use crate::protocol::round::RoundPosition;
+use crate::protocol::wire::{ArchiveRecord, ProxyToMember};
 
 const BOB: usize = 1;
 const CAROL: usize = 2;
@@ -175,4 +178,24 @@ fn an_archive_with_few_bytes_keeps_the_last_rounds() {
     assert_eq!(missed(&world, CAROL), [MissedReason::NotKept]);
     visit(&mut world, CAROL, 5);
     assert_eq!(missed(&world, CAROL).len(), 1, "only once: {}", NAMES[CAROL]);
+}
+
+/// A gap up to an epoch to come would hide all rounds until then, those of another proxy as well.
+#[test]
+fn a_proxy_does_not_hide_epochs_to_come_by_a_gap() {
+    let mut world = world(KEPT, 1);
+    world.tamper = Some(Box::new(|person, message| {
+        if let ProxyToMember::Past { records, .. } = message
+            && person == BOB
+        {
+            *records = vec![ArchiveRecord::Gap(RoundPosition { epoch: 9, round: 1 })];
+        }
+    }));
+    let refused = MixClientError::OutOfTurn("past rounds of an epoch to come");
+    world.restart(BOB);
+    world.run_until("bob refuses it", |world| world.errors.contains(&(BOB, refused.clone())));
+    world.tamper = None;
+    world.run_until("bob takes part", |world| world.people[BOB].status().exchanges > 0);
+    assert!(world.people[0].say("bob", "hello"));
+    world.run_until("bob reads it", |world| !world.people[BOB].shown.is_empty());
 }

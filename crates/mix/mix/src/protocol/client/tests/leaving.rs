@@ -155,6 +155,28 @@ fn who_has_left_and_joins_again_is_not_removed_by_the_same_notice() {
     assert_eq!(count(&world, has_left), 1);
 }
 
+/// The proxy keeps the wish until an administrator comes, who is not to obey it then.
+#[test]
+fn who_joins_again_before_it_is_removed_stays() {
+    let mut world = World::of_members(KEPT, 57);
+    let invitation = world.invite("dora", DAY);
+    world.leave(ALICE);
+    run_rounds(&mut world, 5);
+    leave(&mut world);
+    run_rounds(&mut world, 5);
+    store(&mut world, BOB);
+    world.people[BOB].invitation = Some(invitation.code().to_string());
+    world.restart(BOB);
+    world.run_until("bob takes part again", |world| {
+        world.people[BOB].status().exchanges > 5 && !world.people[BOB].status().is_leaving
+    });
+    world.restart(ALICE);
+    world.run_until("alice takes part", |world| world.people[ALICE].status().exchanges > 0);
+    run_rounds(&mut world, 20);
+    assert_eq!(count(&world, has_left), 0);
+    assert_eq!(world.people[ALICE].status().others, ["carol", "bob"]);
+}
+
 fn is_leaving(state: &[u8]) -> bool {
     decode(state, &group(), 2).unwrap().epochs.is_leaving()
 }
