@@ -282,8 +282,9 @@ impl MixClient {
         if !is_first && is_newer && names != before && !names.is_empty() {
             self.events.push_back(MixClientEvent::AdministratorsChanged { names });
         }
-        if announcement.administrators().keys() == [self.identity.public()] {
-            // The others have left: nobody can remove this member.
+        let administrators = announcement.administrators().keys();
+        if effect == AnnouncementEffect::Opened && administrators == [self.identity.public()] {
+            // The others have left: nobody can remove this member. The prekey changes anyway.
             self.epochs.end_leaving(calendar, &mut self.random);
         }
         self.update_administrator(now, announcement);
