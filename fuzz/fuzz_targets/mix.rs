@@ -13,8 +13,8 @@ use changes::Changes;
 use keys::IdentitySecretKey;
 use libfuzzer_sys::fuzz_target;
 use mix::client::{AcceptableTerms, MixClient, MixClientSettings};
-use mix::exchange::MixExchangeKind;
 use mix::engine::MixEngineName;
+use mix::exchange::MixExchangeKind;
 use mix::group::{ArchiveLimits, MIN_AUDIT_ROUNDS, MixGroup, MixGroupSettings};
 use mix::membership::{EpochAnnouncement, GroupAddress, Invitation, MemberName, NameBinding};
 use mix::wire::{MemberToProxy, MixHello, MixTerms, ProxyToMember};
@@ -260,7 +260,7 @@ impl World {
         while let Some(transmit) = self.group.poll_transmit() {
             let to = self.people.iter_mut().find(|it| it.id == Some(transmit.connection));
             if let Some(person) = to {
-                person.to_member.push_back(transmit.message);
+                person.to_member.push_back(transmit.message.to_vec());
             }
         }
         while self.group.poll_event().is_some() {}

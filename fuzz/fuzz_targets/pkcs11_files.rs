@@ -9,21 +9,24 @@ use std::sync::LazyLock;
 
 use arbitrary::Arbitrary;
 use changes::Changes;
-use formats::SignatureFormat;
 use formats::certificate::{CertificateParts, certificates_in_pem};
-use formats::cms::SignerCertificate;
+use formats::cms::{CmsAttributes, SignerCertificate};
 use formats::x509::{AlternativeName, CertificateFields, DistinguishedName, key_from_pem};
-use keys::RsaPublicKey;
+use formats::{SignatureAlgorithm, SignatureFormat};
+use keys::{AnyPublicKey, RsaPublicKey};
 use libfuzzer_sys::fuzz_target;
 
-static KEY: LazyLock<RsaPublicKey> =
-    LazyLock::new(|| RsaPublicKey::new(&[0xc5; 256]).expect("it is odd"));
+const ALGORITHM: SignatureAlgorithm = SignatureAlgorithm::RsaSha256;
+
+static KEY: LazyLock<AnyPublicKey> =
+    LazyLock::new(|| RsaPublicKey::new(&[0xc5; 256]).expect("it is odd").into());
 
 /// A certificate in PEM and in DER, a public key, and a configuration.
 static EXAMPLES: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
     let name = || "CN=www.example.org,O=Example".parse().expect("a name");
     let certificate = CertificateFields {
         serial: vec![1],
+        algorithm: ALGORITHM,
         issuer: name(),
         not_before: 1,
         not_after: 2_600_000_000,
@@ -34,7 +37,8 @@ static EXAMPLES: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
         purposes: vec![],
     };
     let signed = certificate.to_signed_bytes(&KEY);
-    let pem = SignatureFormat::X509Cert.wrap(&signed, &[1; 256], None).expect("a certificate");
+    let pem =
+        SignatureFormat::X509Cert.wrap(&signed, &[1; 256], &KEY, None).expect("a certificate");
     let der = certificates_in_pem(&String::from_utf8_lossy(&pem)).expect("PEM").remove(0);
     let config = b"[[quorum]]\nlabel = \"office\"\nsockets = [\"a\"]\ncertificate = \"b\"\n";
     vec![pem, der, KEY.to_pem().into_bytes(), config.to_vec()]
@@ -55,8 +59,9 @@ fuzz_target!(|input: Input| {
         }
         if let Ok(certificate) = SignerCertificate::from_pem(&text, &KEY) {
             // It is that of the key, so the signature is not refused.
-            let attributes = formats::cms::CmsAttributes::of(b"", Some(1)).to_signed_bytes();
-            let signed = SignatureFormat::Cms.wrap(&attributes, &[1; 256], Some(&certificate));
+            let attributes = CmsAttributes::of(b"", ALGORITHM, Some(1)).to_signed_bytes();
+            let signed =
+                SignatureFormat::Cms.wrap(&attributes, &[1; 256], &KEY, Some(&certificate));
             signed.expect("attributes and their certificate");
         }
         let _ = key_from_pem(&text);

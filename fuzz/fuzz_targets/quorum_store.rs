@@ -14,8 +14,8 @@ use arbitrary::Arbitrary;
 use changes::Changes;
 use keys::IdentitySecretKey;
 use libfuzzer_sys::fuzz_target;
-use quorum::Sha256Digest;
 use quorum::fuzzing::{open_log, share_files};
+use quorum::group::GroupKeyAnchor;
 use quorum::log::Height;
 use quorum::policy::MessageDigest;
 use quorum::refresh::{RefreshDelays, RunItemName};
@@ -23,13 +23,15 @@ use quorum::server::{
     GroupStart, QuorumServer, QuorumServerSettings, SavedServerState, SavedStateChange,
     SigningTimeouts,
 };
-use quorum::store::{MasterKey, QuorumStore, audit};
+use quorum::store::{MasterKey, QuorumStore, RegistrationRequest, audit};
+use quorum::{Sha256Digest, UnixSeconds};
 use random::RandomGenerator;
 use rusqlite::Connection;
 use tempfile::TempDir;
 
 const NOW: SystemTime = SystemTime::UNIX_EPOCH;
 const RUN: Sha256Digest = Sha256Digest([9; 32]);
+const MESSAGE: &[u8] = b"message";
 
 /// The files of a store, and what it has.
 struct Example {
@@ -42,17 +44,18 @@ static EXAMPLE: LazyLock<Example> = LazyLock::new(|| {
     let file = share_files().remove(0);
     let place = place();
     let mut store = QuorumStore::open(place.path(), master(), NOW).expect("an empty store");
-    let shares = file.shares.iter().map(|(label, share)| (*label, share.to_be_bytes())).collect();
     let item = |item| SavedStateChange::Item { run: RUN, item, bytes: vec![5; 40].into() };
     let changes = [
-        SavedStateChange::Start(GroupStart::first(file.header.clone(), &file.witnesses)),
-        SavedStateChange::Shares { epoch: 1, shares },
+        SavedStateChange::Start(GroupStart::first(file.header.clone(), file.witnesses.clone())),
+        SavedStateChange::Shares { epoch: 1, shares: file.shares.clone() },
         SavedStateChange::Applied { height: Height(3), entries: vec![b"entry".to_vec().into()] },
         item(RunItemName::SessionKey),
         item(RunItemName::Shares),
     ];
     store.save(&changes, &mut RandomGenerator::system(), NOW).expect("it is saved");
-    store.register(MessageDigest([1; 32])).expect("it is registered");
+    let (now, until) = (UnixSeconds(0), UnixSeconds(100));
+    let request = RegistrationRequest { message: MESSAGE, uid: Some(1000), now, until };
+    store.register(&request).expect("it is registered");
     let saved = store.saved().expect("it is read");
     drop(store);
     let mut files = Vec::new();
@@ -76,9 +79,10 @@ enum Edit {
 }
 
 /// The cells of the tables.
-const CELLS: [(&str, &str); 14] = [
+const CELLS: [(&str, &str); 19] = [
     ("state", "start"),
     ("state", "height"),
+    ("state", "newer"),
     ("entry", "height"),
     ("entry", "content"),
     ("epoch", "number"),
@@ -90,6 +94,10 @@ const CELLS: [(&str, &str); 14] = [
     ("item", "sealed"),
     ("message", "place"),
     ("message", "digest"),
+    ("message", "expires"),
+    ("message", "uid"),
+    ("message", "len"),
+    ("message", "content"),
     ("entry", "place"),
 ];
 
@@ -151,6 +159,8 @@ fn open(place: &Path) -> rusqlite::Result<Connection> {
 fn open_store(place: &Path) {
     let Ok(store) = QuorumStore::open(place, master(), NOW) else { return };
     let (_, _) = (store.registered(), store.registered_count());
+    let (_, _, _) = (store.unused(), store.unused_registrations(2), store.next_expiry());
+    let _ = store.registered_message(MessageDigest::of(MESSAGE));
     let Ok(saved) = store.saved() else { return };
     let shares = |saved: &SavedServerState| -> BTreeMap<_, Vec<u8>> {
         let mut all = BTreeMap::new();
@@ -173,10 +183,13 @@ fn open_store(place: &Path) {
     let settings = QuorumServerSettings {
         processors: 2,
         identity: Arc::new(IdentitySecretKey::new(&[1; 32])),
-        public: EXAMPLE.public.clone(),
+        anchor: GroupKeyAnchor::of(EXAMPLE.public.clone().into()),
         rules: Vec::new(),
         delays: RefreshDelays { need: second, grace: second, resend: second },
         timeouts: SigningTimeouts { sign: second, retry: second },
+        refresh_every: None,
+        approval_expires: Duration::from_secs(86_400),
+        service: None,
     };
     if let Ok(mut server) = QuorumServer::new(settings, saved, HashSet::new(), Duration::ZERO) {
         while server
