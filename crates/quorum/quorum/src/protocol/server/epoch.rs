@@ -14,7 +14,7 @@ use super::participation::RefreshParticipation;
 use super::start::{GroupStart, GroupStartError, SignedGroupHeader};
 use super::{QuorumServer, SavedStateError};
 use crate::protocol::combination::{Label, ServerIndex};
-use crate::protocol::group::{GroupHeader, GroupKeyAnchor, HEADER_MAGIC};
+use crate::protocol::group::{GroupHeader, GroupHeaderKind, GroupKeyAnchor, HEADER_MAGIC};
 use crate::protocol::key_sharing::KeySigner;
 use crate::protocol::refresh::{self, HandoverProgress, RefreshAgreement, RefreshRun};
 use crate::protocol::signing::SignerHealth;
@@ -26,9 +26,14 @@ pub(super) fn header_delay(index: Option<ServerIndex>) -> Duration {
     Duration::from_millis(100) * index.map_or(0, |index| u32::from(index.0))
 }
 
+/// How many headers without a signature a server asks for at the same time.
+const MAX_ASKED_HEADERS: usize = 8;
+
 /// An epoch.
 pub(super) struct FollowedEpoch {
     pub(super) start: GroupStart,
+    /// Whether all headers of the start's chain are signed.
+    pub(super) is_chain_signed: bool,
     pub(super) header: GroupHeader,
     pub(super) key: EpochKey,
     /// This server's index, if it is a member.
@@ -37,7 +42,7 @@ pub(super) struct FollowedEpoch {
     pub(super) voting: Option<Arc<VotingSecret>>,
     pub(super) voting_at: Duration,
     pub(super) health: SignerHealth,
-    /// When to have the header signed, unless it is.
+    /// When to have the headers of the chain signed, unless all are.
     pub(super) header_at: Duration,
     pub(super) agreement: RefreshAgreement,
     /// This server's part in the open run.
@@ -163,6 +168,7 @@ impl QuorumServer {
         }
         self.epoch = Some(Box::new(FollowedEpoch {
             header_at: now + header_delay(index),
+            is_chain_signed: start.is_chain_signed(),
             start,
             header,
             key,
@@ -253,12 +259,13 @@ impl QuorumServer {
         self.begin_run(None);
     }
 
-    /// Handles the group's signature of the epoch's header.
-    pub(super) fn header_signed(&mut self, signature: Vec<u8>) {
+    /// Handles the group's signature of a header of the chain.
+    pub(super) fn header_signed(&mut self, signature: &[u8]) {
         let Some(epoch) = &self.epoch else { return };
         let mut chain = epoch.start.chain.clone();
-        if let Some(last) = chain.last_mut() {
-            last.signature = signature;
+        // Only the header that it signs takes it over.
+        for unsigned in chain.iter_mut().filter(|it| !it.is_signed()) {
+            unsigned.signature = signature.to_vec();
         }
         self.take_signatures(&chain);
     }
@@ -275,6 +282,7 @@ impl QuorumServer {
             }
         }
         if !taken.is_empty() {
+            epoch.is_chain_signed = epoch.start.is_chain_signed();
             self.changes.push(SavedStateChange::Start(epoch.start.clone()));
             for epoch in taken {
                 self.event(QuorumServerEvent::HeaderSigned { epoch });
@@ -283,7 +291,9 @@ impl QuorumServer {
         }
     }
 
-    /// Requests the signatures of the headers that this server's group must sign.
+    /// Requests the signatures of the headers that this server's group must sign: that of the open
+    /// run, and those of the chain. An epoch may have ended before its header was signed. Nobody
+    /// could follow the chain or be invited then, if the next group did not sign it.
     pub(super) fn step_headers(&mut self, now: Duration) {
         let Some(epoch) = &mut self.epoch else { return };
         // While a group generates its key, it cannot sign.
@@ -292,9 +302,10 @@ impl QuorumServer {
         }
         let again = now + self.settings.timeouts.sign + self.settings.timeouts.retry;
         let mut due = Vec::new();
-        if !epoch.is_header_signed() && epoch.header_at <= now {
+        if !epoch.is_chain_signed && epoch.header_at <= now {
             epoch.header_at = again;
-            due.push(epoch.header.to_bytes());
+            let unsigned = epoch.start.chain.iter().rev().filter(|it| !it.is_signed());
+            due.extend(unsigned.take(MAX_ASKED_HEADERS).map(|it| it.header.to_bytes()));
         }
         if let (Some(machines), Some(run)) = (&mut epoch.run, epoch.agreement.run())
             && machines.signature.is_none()
@@ -313,19 +324,22 @@ impl QuorumServer {
             epoch.index.is_some() && self.newer.is_none() && !epoch.agreement.is_founding()
         };
         let epoch = self.epoch.as_deref().filter(is_due);
-        let header = epoch.filter(|epoch| !epoch.is_header_signed()).map(|epoch| epoch.header_at);
+        let header = epoch.filter(|epoch| !epoch.is_chain_signed).map(|epoch| epoch.header_at);
         let run = epoch.and_then(|epoch| epoch.run.as_ref());
         let run = run.filter(|run| run.signature.is_none()).map(|run| run.header_at);
         header.into_iter().chain(run)
     }
 
-    /// Whether a message is a header of the group's epoch or open run, which the group itself
-    /// signs.
+    /// Whether a message is the header of the open run or of an epoch of this server's chain, which
+    /// the group itself signs.
     pub(super) fn is_own_header(&self, message: &[u8]) -> bool {
-        let epoch = self.epoch.as_ref().filter(|_| message.starts_with(&HEADER_MAGIC));
-        epoch.is_some_and(|epoch| {
-            let run = epoch.agreement.run().map(|run| run.header().to_bytes());
-            message == epoch.header.to_bytes() || run.as_deref() == Some(message)
-        })
+        let Some(epoch) = self.epoch.as_ref().filter(|_| message.starts_with(&HEADER_MAGIC)) else {
+            return false;
+        };
+        // A header has one encoding.
+        let Ok(header) = GroupHeader::parse(message) else { return false };
+        let is_in_chain = || epoch.start.chain.iter().any(|it| it.header == header);
+        header.kind != GroupHeaderKind::Founding
+            && (epoch.agreement.run().is_some_and(|run| *run.header() == header) || is_in_chain())
     }
 }

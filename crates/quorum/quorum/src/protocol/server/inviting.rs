@@ -48,7 +48,7 @@ impl QuorumServer {
     pub(super) fn invite(&mut self, to: Option<&IdentityPublicKey>) {
         let Some(epoch) = self.epoch.as_ref() else { return };
         let is_whole =
-            self.newer.is_none() && epoch.start.is_chain_signed() && !epoch.agreement.is_founding();
+            self.newer.is_none() && epoch.is_chain_signed && !epoch.agreement.is_founding();
         if !is_whole {
             return;
         }
@@ -87,7 +87,8 @@ impl QuorumServer {
         let known = self.newer.as_ref().map(|newer| &newer.chain[..]);
         let known = known.or(own.map(|start| &start.chain[..])).unwrap_or_default();
         // Most servers have the whole chain already, so the start is not parsed.
-        let has_all = self.newer.is_none() && own.is_some_and(GroupStart::is_chain_signed);
+        let is_whole = self.epoch.as_ref().is_some_and(|epoch| epoch.is_chain_signed);
+        let has_all = self.newer.is_none() && is_whole;
         let epochs = GroupStart::epochs_in(bytes)?;
         if epochs < known.len() || has_all && epochs == known.len() {
             return Ok(());

@@ -5,6 +5,7 @@ mod due_refresh;
 mod ed25519;
 mod frost_questions;
 mod handovers;
+mod headers;
 mod inviting;
 mod jobs;
 mod lost_links;

@@ -6,6 +6,10 @@ use super::*;
 /// The time when the first epoch begins, which is zero on the clock of the world.
 pub(super) const BEGINNING: UnixSeconds = UnixSeconds(1_800_000_000);
 
+/// The ways in which a key is shared.
+pub(super) const ALL_KINDS: [GroupKeyKind; 3] =
+    [GroupKeyKind::Rsa, GroupKeyKind::RsaPolynomial, GroupKeyKind::Ed25519];
+
 /// How long approvals wait.
 pub(super) const APPROVAL_EXPIRES: Duration = Duration::from_secs(86_400);
 
@@ -83,6 +87,8 @@ pub(super) struct World {
     /// How many of 100 jobs end late, and in any order.
     pub(super) late: u64,
     pub(super) late_jobs: Vec<(Number, QuorumServerJob)>,
+    /// All messages of this topic are lost, but no link is.
+    pub(super) lost: Option<LinkTopic>,
     /// The messages of refreshes that begin with this byte are kept here instead of being sent.
     pub(super) intercepted: Option<u8>,
     pub(super) kept: Vec<(Number, Number, Bytes)>,
@@ -175,6 +181,7 @@ impl World {
             jobs: Vec::new(),
             late: 0,
             late_jobs: Vec::new(),
+            lost: None,
             intercepted: None,
             kept: Vec::new(),
         }
@@ -281,7 +288,7 @@ impl World {
                 let is_refresh = topic == LinkTopic::Refresh;
                 if is_refresh && self.intercepted == bytes.first().copied() {
                     self.kept.push((number, to, bytes));
-                } else if !self.down.contains(&link) {
+                } else if self.lost != Some(topic) && !self.down.contains(&link) {
                     self.links.push_back((number, to, topic, bytes));
                 }
             }
