@@ -42,8 +42,8 @@ pub use output::{
     QuorumServerJob, QuorumServerJobResult, QuorumServerOutput, QuorumServerStatus,
     RefreshRunStatus, ReplicatedServiceStatus, SignRefusal, SigningTimeouts,
 };
-pub(crate) use start::chain_to_bytes;
-use start::has_same_headers;
+pub(crate) use start::{LAST_DUE_EPOCH, chain_to_bytes};
+use start::{MAX_EPOCHS, has_same_headers};
 pub use start::{GroupStart, GroupStartError, SignedGroupHeader};
 
 use crate::protocol::combination::GroupTooLarge;
@@ -139,6 +139,9 @@ pub enum RefreshRefusal {
          approve this one at f+1 other servers"
     )]
     Withdrawn,
+    /// The chain of epochs is as long as servers read.
+    #[error("the key has had {MAX_EPOCHS} epochs, and it cannot have more: make a new group")]
+    TooManyEpochs,
 }
 
 /// A server.

@@ -10,7 +10,7 @@ use crate::log::OperatedEngine;
 use crate::net::api::NodeHealth;
 use crate::net::links::LinkStatus;
 use crate::protocol::combination::ServerIndex;
-use crate::protocol::server::{EpochStatus, NewerEpochStatus};
+use crate::protocol::server::{EpochStatus, LAST_DUE_EPOCH, NewerEpochStatus};
 
 /// The time after which waiting entries are a problem: entries that wait for the next height, or an
 /// entry of this server that waits to be committed.
@@ -174,12 +174,18 @@ fn engine_problem(epoch: Option<&EpochStatus>, engine: Option<OperatedEngine>) -
     }
 }
 
-/// Problems of other servers, if this server can sign.
+/// Problems of other servers, or of the next refreshes, if this server can sign.
 fn warning(epoch: Option<&EpochStatus>, down: &[&LinkStatus]) -> String {
     let Some(epoch) = epoch.filter(|epoch| epoch.index.is_some()) else { return String::new() };
     // Links need a moment after a start.
     let lasts = |link: &&&LinkStatus| link.state_s >= LINK_DELAY_S;
     let down: Vec<String> = down.iter().filter(lasts).map(|link| without_link(link)).collect();
+    if down.is_empty() && epoch.epoch >= LAST_DUE_EPOCH {
+        return format!(
+            "the key is in epoch {}, so the group does not refresh itself any more: make a new group",
+            epoch.epoch
+        );
+    }
     if down.is_empty() {
         return String::new();
     }
@@ -250,6 +256,9 @@ mod tests {
             "the group signs, but no other server may fail: start 192.0.2.1:6530 (down for 12 s: \
              refused), or name its address as a [[peer]] if it has moved"
         );
+        let old = EpochStatus { epoch: 9_000, ..epoch.clone() };
+        assert!(warning(Some(&old), &[]).starts_with("the key is in epoch 9000, so"));
+        assert!(warning(Some(&old), &[&link]).starts_with("the group signs, but"));
         let three = [ServerIndex(1), ServerIndex(2)];
         assert_eq!(without_engine(&three, &[&link]), "");
         let founding = EpochStatus { is_founding: true, has_shares: false, ..epoch.clone() };

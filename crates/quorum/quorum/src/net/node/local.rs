@@ -225,7 +225,8 @@ impl NodeHandle {
             RefreshRefusal::UnderWay
             | RefreshRefusal::None
             | RefreshRefusal::NotApproved
-            | RefreshRefusal::Withdrawn => ApiRefusalKind::Conflict,
+            | RefreshRefusal::Withdrawn
+            | RefreshRefusal::TooManyEpochs => ApiRefusalKind::Conflict,
         };
         self.record_refusal(request, &refusal.to_string(), digest, caller);
         ApiRefusal::new(kind, refusal)

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::change::{ApprovalWait, SavedStateChange};
 use super::output::QuorumServerEvent;
-use super::{OperatorRequest, QuorumServer, RefreshRefusal};
+use super::{MAX_EPOCHS, OperatorRequest, QuorumServer, RefreshRefusal};
 use crate::protocol::group::QuorumGroup;
 use crate::protocol::refresh::{LogEntry, LogEntryBody};
 use crate::protocol::unix_seconds::UnixSeconds;
@@ -16,7 +16,8 @@ impl QuorumServer {
     ///
     /// # Errors
     /// If this server is not a member of the group, the group has no key yet or the new one is too
-    /// large for it, another refresh is open, or this server has withdrawn too many approvals.
+    /// large for it, another refresh is open, this server has withdrawn too many approvals, or the
+    /// key has had too many epochs.
     pub fn start_refresh(
         &mut self,
         group: QuorumGroup,
@@ -26,6 +27,9 @@ impl QuorumServer {
         let epoch = epoch.filter(|_| self.newer.is_none()).ok_or(RefreshRefusal::NoMember)?;
         if epoch.agreement.is_founding() {
             return Err(RefreshRefusal::NoKey);
+        }
+        if epoch.start.chain.len() >= MAX_EPOCHS as usize {
+            return Err(RefreshRefusal::TooManyEpochs);
         }
         group.check_key(epoch.header.key)?;
         let approved = epoch.index.and_then(|index| epoch.agreement.approvals().get(&index));

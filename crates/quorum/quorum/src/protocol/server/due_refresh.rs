@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::output::QuorumServerEvent;
-use super::{OperatorRequest, QuorumServer};
+use super::{LAST_DUE_EPOCH, OperatorRequest, QuorumServer};
 use crate::protocol::unix_seconds::UnixSeconds;
 
 /// After a cancelled refresh, a due one begins this much later. So operators who have cancelled it
@@ -14,9 +14,12 @@ const PAUSE_AFTER_CANCEL: Duration = Duration::from_secs(3_600);
 impl QuorumServer {
     /// When this server approves new shares for its group by itself. A faulty server cannot move
     /// this time by more than the clocks of the correct ones differ, because the header of the
-    /// epoch has the time.
+    /// epoch has the time. `None` after [`LAST_DUE_EPOCH`].
     pub(super) fn next_refresh(&self) -> Option<UnixSeconds> {
         let epoch = self.epoch.as_ref().filter(|epoch| epoch.index.is_some())?;
+        if epoch.header.epoch >= LAST_DUE_EPOCH {
+            return None;
+        }
         let (every, began) = (self.settings.refresh_every?, epoch.header.time?);
         Some(UnixSeconds(began.0.saturating_add(every.as_secs())))
     }

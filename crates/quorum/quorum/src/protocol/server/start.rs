@@ -23,8 +23,12 @@ use crate::protocol::log_types::{Height, ServerSet};
 use crate::protocol::refresh::ShareWitnesses;
 use crate::protocol::wire::{MalformedEncoding, Sha256Digest};
 
-/// The largest number of epochs in a chain: one a day for 27 years.
-const MAX_EPOCHS: u32 = 10_000;
+/// The largest number of headers in a chain: one a day for 27 years. No server could read a longer
+/// one, not even its own after a restart.
+pub(super) const MAX_EPOCHS: u32 = 10_000;
+
+/// The last epoch that begins without an operator. The remaining ones are for other lists.
+pub(crate) const LAST_DUE_EPOCH: u64 = 9_000;
 
 /// A header with its group's signature. For an epoch that has just begun, the signature is empty
 /// until the group has signed. A founding header has none.
