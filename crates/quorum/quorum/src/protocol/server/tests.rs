@@ -1,6 +1,7 @@
 //! Whole servers in memory, over links that may lose messages and a log that loses nothing.
 
 mod approving;
+mod attacks;
 mod due_refresh;
 mod ed25519;
 mod frost_questions;

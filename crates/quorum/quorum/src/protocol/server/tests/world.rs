@@ -1,5 +1,6 @@
 //! Whole servers in memory, over links that may lose messages and a log that loses nothing.
 
+use super::attacks::Adversary;
 use super::replicating::counting_service;
 use super::*;
 
@@ -92,6 +93,7 @@ pub(super) struct World {
     /// The messages of refreshes that begin with this byte are kept here instead of being sent.
     pub(super) intercepted: Option<u8>,
     pub(super) kept: Vec<(Number, Number, Bytes)>,
+    pub(super) adversary: Adversary,
 }
 
 impl World {
@@ -184,6 +186,7 @@ impl World {
             lost: None,
             intercepted: None,
             kept: Vec::new(),
+            adversary: Adversary::default(),
         }
     }
 
@@ -281,6 +284,10 @@ impl World {
             QuorumServerOutput::Send { to, topic, bytes, .. } => {
                 let to = self.nodes.keys().find(|it| identity(**it).public() == to).copied();
                 let to = to.expect("a server sends to those of its groups");
+                if self.adversary.servers.contains(&number) {
+                    self.send_as_faulty(number, to, topic, bytes);
+                    return true;
+                }
                 let link = (number, to);
                 if self.rng.chance(self.loss) {
                     self.down.insert(link);
@@ -291,6 +298,9 @@ impl World {
                 } else if self.lost != Some(topic) && !self.down.contains(&link) {
                     self.links.push_back((number, to, topic, bytes));
                 }
+            }
+            QuorumServerOutput::Submit(entry) if self.adversary.servers.contains(&number) => {
+                self.submit_as_faulty(number, entry);
             }
             QuorumServerOutput::Submit(entry) => {
                 let height = Height(self.log.len() as u64 + 1);
@@ -360,10 +370,16 @@ impl World {
             if let Some(message) = self.links.remove(usize::try_from(place).unwrap()) {
                 has_acted = true;
                 let (from, to, topic, bytes) = message;
+                if self.adversary.servers.contains(&to) {
+                    self.adversary.overhear(topic, bytes.clone());
+                }
                 let now = self.now;
                 if let Some(server) = &mut self.nodes.get_mut(&to).unwrap().server {
                     server.handle_message(now, &identity(from).public(), topic, &bytes, 0);
                 }
+            }
+            if !self.adversary.servers.is_empty() && self.rng.chance(3) {
+                self.attack();
             }
             if !self.late_jobs.is_empty() && (!has_acted || self.rng.chance(20)) {
                 has_acted = true;
