@@ -182,6 +182,8 @@ pub struct QuorumServer {
     time: UnixSeconds,
     /// Since when the last approval of this server has waited for others. It is saved.
     approval_wait: Option<ApprovalWait>,
+    /// The epoch, and when this server has seen it first, or its clock was set back.
+    epoch_seen: Option<(u64, UnixSeconds)>,
     /// When a refresh that is due can begin, after one was cancelled.
     due_refresh_from: Duration,
     peers: Vec<QuorumMember>,
@@ -242,6 +244,7 @@ impl QuorumServer {
             operator_request_at: now,
             time: UnixSeconds(0),
             approval_wait: saved.approval,
+            epoch_seen: None,
             due_refresh_from: now,
             peers: Vec::new(),
             changes: Vec::new(),
@@ -377,6 +380,7 @@ impl QuorumServer {
     /// a refresh is due. Until this is called, none is.
     pub fn set_time(&mut self, time: UnixSeconds) {
         self.time = time;
+        self.note_epoch_seen();
     }
 
     /// The driver has registered a message, so that it may be signed.

@@ -20,8 +20,25 @@ impl QuorumServer {
         if epoch.header.epoch >= LAST_DUE_EPOCH {
             return None;
         }
-        let (every, began) = (self.settings.refresh_every?, epoch.header.time?);
+        let (every, mut began) = (self.settings.refresh_every?, epoch.header.time?);
+        if began > self.time
+            && let Some((_, seen)) = self.epoch_seen
+        {
+            // The clocks of several servers were ahead when it began.
+            began = seen;
+        }
         Some(UnixSeconds(began.0.saturating_add(every.as_secs())))
+    }
+
+    /// Notes when this server has first seen its epoch, by its own clock. A header cannot have an
+    /// earlier time than the one before, so one with a time in the far future would otherwise
+    /// prevent refreshes until then.
+    pub(super) fn note_epoch_seen(&mut self) {
+        let Some(epoch) = &self.epoch else { return };
+        let number = epoch.header.epoch;
+        if self.epoch_seen.is_none_or(|(known, at)| known != number || self.time < at) {
+            self.epoch_seen = Some((number, self.time));
+        }
     }
 
     /// Whether the group is as old as configured.

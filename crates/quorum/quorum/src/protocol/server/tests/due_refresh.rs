@@ -40,6 +40,25 @@ fn a_group_gets_new_shares_each_day_without_an_operator() {
     world.sign(1, b"after");
 }
 
+/// The clocks of all servers are ahead by 29 days when an epoch begins. Its header and those after
+/// it have a time in the future.
+#[test]
+fn clocks_that_were_ahead_prevent_no_refresh_after_they_are_right() {
+    let mut world = daily(25);
+    world.now += 30 * DAY;
+    assert!(world.run(|world| world.have_epoch(2, &ALL)));
+    world.clock_back = 29 * DAY;
+    for number in [3, 4] {
+        assert!(!world.run(|world| epoch(world) == number), "at once");
+        world.now += ALMOST_A_DAY;
+        assert!(!world.run(|world| epoch(world) == number), "too early");
+        world.now += REST_OF_THE_DAY;
+        assert!(world.run(|world| world.have_epoch(number, &ALL)), "epoch {number}");
+    }
+    let header = world.nodes[&1].saved.start.as_ref().unwrap().header();
+    assert!(header.time.is_some_and(|it| it.0 >= BEGINNING.0 + 30 * DAY.as_secs()));
+}
+
 /// A faulty server cannot prevent the refresh: not by approving another list, and not by being
 /// silent.
 #[test]
