@@ -18,7 +18,7 @@ FUZZ_TARGETS = share_file handshake record socks experiment tunnel sabul burst t
 help:
 	@echo 'make demo    a file crosses three channels that no two of them can read'
 	@echo 'make test    all tests (installs the programs that they try it with, as curl and nginx)'
-	@echo 'make lint    format, widths, names, figures, clippy, documentation, layers of modules and crates, licences'
+	@echo 'make lint    format, widths, names, figures, clippy, fuzz targets, documentation, layers of modules and crates, licences'
 	@echo 'make bench   speed: sharing beside libisal, plans beside scipy, MICSS beside a plain relay'
 	@echo 'make speed   the tunnel on plain veth channels, beside wireguard-go (as root)'
 	@echo 'make docs    the API documentation, in target/doc'
@@ -64,6 +64,7 @@ lint: setup-lint
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	$(CARGO) clippy --package sunder-cli --no-default-features --locked -- -D warnings
 	$(CARGO) clippy --locked --manifest-path bindings/python/Cargo.toml --target-dir target/python -- -D warnings
+	RUSTFLAGS='--cfg fuzzing' $(CARGO) check --locked --manifest-path fuzz/Cargo.toml --target-dir target/fuzz
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps --locked
 	$(CARGO) deny --locked check bans licenses sources
 	$(CARGO) deny --manifest-path bindings/python/Cargo.toml check bans licenses sources
