@@ -23,7 +23,7 @@ use crate::protocol::group::{GroupKeyAnchor, GroupKeyKind, QuorumGroup, QuorumMe
 use crate::protocol::policy::{self, MessageDigest};
 use crate::protocol::refresh::MAX_COMMAND_BYTES;
 use crate::protocol::review::ReviewedRegistration;
-use crate::protocol::server::{RefreshRefusal, SignRefusal, SignedGroupHeader};
+use crate::protocol::server::{RefreshRefusal, SignRefusal, chain_to_bytes};
 use crate::protocol::signing::SigningEncoding;
 use crate::protocol::unix_seconds::UnixSeconds;
 
@@ -384,14 +384,12 @@ impl LocalService for NodeHandle {
 
     fn headers(&self) -> Result<Vec<u8>, ApiRefusal> {
         let shared = lock(&self.shared);
-        let mut start = shared.start().ok_or_else(no_epoch)?.clone();
-        // The last header is briefly unsigned.
-        start.chain.retain(SignedGroupHeader::is_signed);
-        if start.chain.last().is_none_or(|last| last.signature.is_empty()) {
+        let chain = shared.start().ok_or_else(no_epoch)?.signed_prefix();
+        if chain.last().is_none_or(|last| last.signature.is_empty()) {
             let reason = "the group has not signed the header of its first epoch yet; try again";
             return Err(ApiRefusal::new(ApiRefusalKind::Unavailable, reason));
         }
-        Ok(start.chain_to_bytes())
+        Ok(chain_to_bytes(chain))
     }
 
     fn bundle(&self) -> Result<Vec<u8>, ApiRefusal> {

@@ -251,6 +251,14 @@ impl GroupStart {
         Sha256Digest::of(&[&start.to_bytes()])
     }
 
+    /// The headers before the first one that is not signed, as the last one briefly is. Nobody
+    /// could verify those after a gap.
+    pub(crate) fn signed_prefix(&self) -> &[SignedGroupHeader] {
+        let is_unsigned = |header: &SignedGroupHeader| !header.is_signed();
+        let len = self.chain.iter().position(is_unsigned).unwrap_or(self.chain.len());
+        &self.chain[..len]
+    }
+
     /// Whether all epochs' headers are signed.
     pub(super) fn is_chain_signed(&self) -> bool {
         self.chain.iter().all(SignedGroupHeader::is_signed)

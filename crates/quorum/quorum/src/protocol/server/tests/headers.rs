@@ -24,6 +24,8 @@ fn a_header_that_its_epoch_has_not_signed_is_signed_in_the_next_one() {
             });
         }
         assert!(!world.have_epoch(3, &[1]), "{kind:?}: signed without messages");
+        let start = world.nodes[&1].saved.start.as_ref().unwrap();
+        assert_eq!(start.signed_prefix().last().unwrap().header.epoch, 1, "{kind:?}");
         world.lost = None;
         world.run_until(|world| world.have_epoch(3, &old));
         let new = numbers(100, 1);
