@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 
 use circuit::bristol::{self, BristolReadReason};
-use circuit::{Circuit, CircuitSchedule, generate, netlist};
+use circuit::{Circuit, CircuitSchedule, blif, generate, netlist};
 use console::CommandFailure;
 use zeroize::Zeroizing;
 
@@ -31,12 +31,15 @@ pub(crate) fn load(name: &str) -> Result<Circuit, CommandFailure> {
     if text.trim_ascii_start().starts_with(b"{") {
         return netlist::read(&text).map_err(|error| wrong(error.to_string()));
     }
+    if blif::is_blif(&text) {
+        return blif::read(&text).map_err(|error| wrong(error.to_string()));
+    }
     bristol::read(&text).map_err(|error| {
         let failure = wrong(error.to_string());
         match error.reason {
             BristolReadReason::NoCounts => failure.and(
-                "a file in Verilog or BLIF has to be converted with yosys first, see \
-                 `sunder circuit convert --help`",
+                "a file in Verilog has to be converted with yosys first, see `sunder circuit convert \
+                 --help`",
             ),
             _ => failure,
         }

@@ -29,11 +29,13 @@
 //!   batches: `part_boundaries`, the `order` in a `part`, `places` in the arena, and `rounds` of a
 //!   circuit that is repeated.
 //! - [`bristol`]: both text formats. [`netlist`]: netlists of yosys: the `document`, its `cells`,
-//!   and the `order` in which they are added to a circuit. `evaluate`: plain evaluation. [`bits`]:
-//!   bits and bytes.
+//!   and the `order` in which they are added to a circuit. [`blif`]: netlists in BLIF: the `model`,
+//!   the `order` of its functions, and the gates of a `cover`. `evaluate`: plain evaluation.
+//!   [`bits`]: bits and bytes.
 
 mod batch;
 pub mod bits;
+pub mod blif;
 pub mod bristol;
 mod builder;
 mod circuit;

@@ -179,6 +179,6 @@ fn wires_of(bits: &[YosysBit], wires: &HashMap<u64, Wire>) -> Vec<Wire> {
 }
 
 /// A text of the netlist for an error of one line.
-fn printable(text: &str) -> String {
+pub(crate) fn printable(text: &str) -> String {
     text.chars().take(200).map(|it| if it.is_control() { '?' } else { it }).collect()
 }

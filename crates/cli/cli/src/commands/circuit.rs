@@ -10,8 +10,8 @@ use console::CommandFailure;
 
 /// Shows, converts, evaluates and draws Boolean circuits.
 ///
-/// A circuit is a file in one of Bristol's formats, a netlist that yosys has written as JSON, or
-/// one of the generated circuits aes128, sha256 and mincut.
+/// A circuit is a file in one of Bristol's formats, a netlist that yosys has written as JSON, a
+/// netlist in BLIF, or one of the generated circuits aes128, sha256 and mincut.
 #[derive(clap::Args)]
 #[command(arg_required_else_help = true, after_help = "Example: sunder circuit info aes128")]
 pub(crate) struct Arguments {

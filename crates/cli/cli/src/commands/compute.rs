@@ -67,7 +67,8 @@ pub(crate) struct Arguments {
     /// The circuit: aes128 (the garbler's key, the evaluator's block), sha256 (one padded block of
     /// 64 bytes, of which the garbler has the first), mincut (the minimum of 12,500 numbers of 20
     /// bits of each party), aes128:N or sha256:N (N rounds, each with the output of the previous
-    /// round as the evaluator's input), or a file: one of Bristol's formats, or a netlist of yosys
+    /// round as the evaluator's input), or a file: one of Bristol's formats, a netlist of yosys, or
+    /// BLIF
     #[arg(long, value_name = "NAME|FILE", required = true)]
     circuit: Option<String>,
     /// This party's input in hexadecimal. In a FILE's circuit, each value begins with a byte, and

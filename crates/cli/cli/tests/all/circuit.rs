@@ -374,6 +374,46 @@ fn verilog_computes_what_rust_computes() {
 }
 
 #[test]
+fn blif_of_verilog_computes_what_its_json_does() {
+    let place = tempfile::tempdir().unwrap();
+    let verilog = "module m(input [4:0] a, input [0:4] b, input c, output [5:0] sum, output less,\n  \
+                   output [0:4] chosen, output [1:0] constant);\n  assign sum = a + b, less = a < b;\n  \
+                   assign chosen = c ? a : b, constant = 2;\nendmodule\n";
+    synthesize(place.path(), "m.v", verilog);
+    let script = "synth -flatten -auto-top; write_blif m.blif; abc -lut 6; write_blif lut.blif";
+    let mut yosys = Command::new("yosys");
+    let output = yosys.args(["-q", "-p", script, "m.v"]).current_dir(place.path()).output();
+    let output = output.unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let shape = |file: &str| {
+        let info = json(place.path(), &["info", file]);
+        assert!(info["input_values"].is_array() && info["output_values"].is_array(), "{info}");
+        [info["input_values"].clone(), info["output_values"].clone()]
+    };
+    for file in ["m.blif", "lut.blif"] {
+        assert_eq!(shape(file), shape("m.v.json"));
+        for (a, b, c) in [("1f", "1f", "01"), ("05", "0b", "00"), ("13", "02", "01")] {
+            let evaluator = format!("{b}{c}");
+            let eval = |file: &str| {
+                let eval = ["eval", file, "--garbler", a, "--evaluator", &evaluator];
+                printed(place.path(), &eval)
+            };
+            assert_eq!(eval(file), eval("m.v.json"), "{file} {a} {b} {c}");
+        }
+    }
+    printed(place.path(), &["convert", "m.blif", "--out", "m.txt"]);
+    assert_eq!(shape("m.txt"), shape("m.v.json"));
+    // Without `synth`, cells would lose what BLIF does not say of them.
+    let script = "prep -flatten -auto-top; write_blif cells.blif";
+    let mut yosys = Command::new("yosys");
+    yosys.args(["-q", "-p", script, "m.v"]).current_dir(place.path()).output().unwrap();
+    let output = circuit(place.path(), &["info", "cells.blif"]);
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains("an instance of $") && stderr.contains("synth -flatten"), "{stderr}");
+}
+
+#[test]
 fn verilog_with_a_clock_is_refused_with_its_place() {
     let place = tempfile::tempdir().unwrap();
     let counter = "module counter(input clock, input [3:0] a, output reg [3:0] sum);\n  \

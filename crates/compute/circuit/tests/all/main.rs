@@ -1,6 +1,7 @@
 //! Tests of the crate.
 
 mod applications;
+mod blif;
 mod bristol;
 mod building;
 mod ciphers;

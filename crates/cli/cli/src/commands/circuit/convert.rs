@@ -13,16 +13,16 @@ use crate::circuits;
 
 /// Writes a circuit in one of Bristol's formats.
 ///
-/// It reads both formats, also with gates OR, NOT, NAND, NOR and XNOR, and netlists that yosys has
-/// written as JSON, for example from Verilog. The inputs of the netlist's module become the input
-/// values, in the order of its ports, and its outputs the output values.
+/// It reads both formats, also with gates OR, NOT, NAND, NOR and XNOR, netlists that yosys has
+/// written as JSON, for example from Verilog, and netlists in BLIF. The inputs of the netlist's
+/// module become the input values, in the order of its ports, and its outputs the output values.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Example, from Verilog:
   yosys -q -p 'prep -flatten -auto-top; write_json average.json' average.v
   sunder circuit convert average.json --out average.txt")]
 pub(crate) struct Arguments {
-    /// A circuit's file (Bristol's formats, or a netlist of yosys), or aes128, sha256, mincut
+    /// A circuit's file (Bristol's formats, a netlist of yosys, or BLIF), or aes128, sha256, mincut
     #[arg(value_name = "FILE")]
     circuit: String,
     /// The format
