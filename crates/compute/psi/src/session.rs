@@ -6,6 +6,7 @@ use blocks::Block;
 use ot::extension::OtSenderSetUp;
 
 use crate::count;
+use crate::cuckoo;
 use crate::encrypted_sum::MAX_SUM;
 use crate::error::Error;
 use crate::find;
@@ -142,10 +143,17 @@ impl<'a, R: Read, W: Write> PsiSession<'a, R, W> {
         Ok(Self { link, learners, items, function, run, begun })
     }
 
-    /// The number of items that the other party shows.
+    /// The number of items with which the other party can ask in this run, if it deviates from the
+    /// protocol. A receiver of which items are common can use every bin, however few items it
+    /// shows. At least 1: without items of its own, a receiver of sums can still learn a number.
     #[must_use]
-    pub fn other_size(&self) -> u32 {
-        self.run.other_size
+    pub fn other_guesses(&self) -> u64 {
+        let size = self.run.other_size as usize;
+        let guesses = match (&self.begun, &self.function) {
+            (BegunRun::Sender, PsiFunction::Common) => cuckoo::bins(size),
+            _ => size,
+        };
+        guesses.max(1) as u64
     }
 
     /// Computes the result. Calls `progress` again and again.

@@ -146,6 +146,38 @@ fn counts_of_several_pieces_and_unequal_sizes() {
     }
 }
 
+/// A party that shows few items, or none, can still ask: a budget that counted what it shows would
+/// never end.
+#[test]
+fn guesses_are_what_the_other_party_can_test() {
+    let guesses = |role: PsiRole, function: PsiFunction<'_>, other_size: u128| {
+        let (here, there) = UnixStream::pair().unwrap();
+        let set = items(0..2);
+        thread::scope(|scope| {
+            let other = scope.spawn(move || {
+                let (reader, set) = (there.try_clone().unwrap(), items(0..other_size));
+                let values = vec![1; set.len()];
+                let function = match function {
+                    PsiFunction::Sum(_) => numbers(&values, 0),
+                    other => other,
+                };
+                PsiSession::agree(reader, there, &terms(role.other()), &set, function).map(drop)
+            });
+            let reader = here.try_clone().unwrap();
+            let session = PsiSession::agree(reader, here, &terms(role), &set, function);
+            other.join().unwrap().unwrap();
+            session.unwrap().other_guesses()
+        })
+    };
+    let sum = numbers(&[1, 1], 0);
+    assert_eq!(guesses(PsiRole::Sender, PsiFunction::Common, 0), 512);
+    assert_eq!(guesses(PsiRole::Sender, PsiFunction::Common, 1_000), 1_270);
+    assert_eq!(guesses(PsiRole::Sender, PsiFunction::Count, 7), 7);
+    assert_eq!(guesses(PsiRole::Sender, sum, 0), 1);
+    assert_eq!(guesses(PsiRole::Receiver, PsiFunction::Common, 7), 7);
+    assert_eq!(guesses(PsiRole::Receiver, PsiFunction::Count, 0), 1);
+}
+
 #[test]
 fn numbers_that_are_too_large_are_refused_before_anything_is_sent() {
     let (set, values) = (items([1, 2]), [MAX_SUM, -1]);

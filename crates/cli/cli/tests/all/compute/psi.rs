@@ -320,20 +320,21 @@ fn other_parties_are_refused_when_they_have_used_up_their_budget() {
         [receiver, sender.end()]
     };
     for options in ["", "--count"] {
-        for ended in run(&format!("--max-runs 3 --max-rows 6 {options}"), options) {
+        // A receiver of values can test an item in each of 512 bins, one of a count its 3 values.
+        for ended in run(&format!("--max-runs 3 --max-rows 515 {options}"), options) {
             assert_eq!(ended.code, 0, "{}", ended.errors);
         }
     }
     assert_eq!(runs(&b), Value::Array(Vec::new()));
     let recorded = runs(&a);
-    assert_eq!((&recorded[0]["runs"], &recorded[0]["rows"]), (&2.into(), &6.into()));
+    assert_eq!((&recorded[0]["runs"], &recorded[0]["rows"]), (&2.into(), &515.into()));
     assert!(recorded[0]["key"].is_null(), "{recorded}");
     assert_eq!(recorded[0]["latest"][1]["result"], "count");
     for (options, receiver, expected) in [
         ("--max-runs 2", "", "2 runs of this party are recorded, of --max-runs 2"),
-        ("--max-rows 6", "", "asked with more than --max-rows 6 values (6 before)"),
-        ("--max-rows 8", "", "asked with more than --max-rows 8 values (6 before)"),
-        ("--max-rows 15", "--rows 10", "asked with more than --max-rows 15 values (6 before)"),
+        ("--max-rows 515", "", "asked with more than --max-rows 515 values (515 before)"),
+        ("--max-rows 1026", "", "asked with more than --max-rows 1026 values (515 before)"),
+        ("--max-rows 1784", "--rows 1000", "with more than --max-rows 1784 values (515 before)"),
     ] {
         let [receiver, sender] = run(options, receiver);
         assert!(sender.code == 3 && sender.error().contains(expected), "{}", sender.errors);
@@ -375,17 +376,22 @@ fn each_named_key_has_a_budget_of_its_own() {
              --identity {identity} --output-to receiver {protocol}"
         );
         let receiver = Running::start(place.path(), &words(&receiver)).end();
-        [receiver, sender.end()].map(|ended| ended.code)
+        [receiver, sender.end()]
     };
     let circuit = "--protocol circuit --rows 5";
-    assert_eq!(run("one.key", ""), [0, 0]);
-    assert_eq!(run("two.key", circuit), [0, 0]);
+    let is_new = |sender: &Ended| sender.errors.contains("its budget begins at zero");
+    for (identity, protocol) in [("one.key", ""), ("two.key", circuit)] {
+        let [receiver, sender] = run(identity, protocol);
+        assert_eq!((receiver.code, sender.code), (0, 0), "{}{}", receiver.errors, sender.errors);
+        assert!(is_new(&sender), "{}", sender.errors);
+    }
     for protocol in ["", circuit] {
         for identity in ["one.key", "two.key"] {
-            assert_eq!(run(identity, protocol)[1], 3, "{identity} {protocol}");
+            let [_, sender] = run(identity, protocol);
+            assert!(sender.code == 3 && !is_new(&sender), "{identity}: {}", sender.errors);
         }
     }
-    let mut expected = [(one, 3), (two, 5)];
+    let mut expected = [(one, 512), (two, 5)];
     expected.sort_unstable();
     let recorded = runs(place.path());
     for (record, (key, rows)) in recorded.as_array().unwrap().iter().zip(expected) {
@@ -400,18 +406,19 @@ fn each_named_key_has_a_budget_of_its_own() {
 fn a_run_that_is_cut_is_recorded() {
     let place = tempfile::tempdir().unwrap();
     write_tables(place.path());
-    for (sent, is_recorded) in [(0, false), (95, false), (96, true)] {
-        let sender = "psi a.csv --role sender --listen 127.0.0.1:0 --count --max-runs 1";
-        let (sender, address) = Running::started(place.path(), &words(sender));
+    // Sends so many bytes of a receiver's first message, and returns what is recorded then.
+    let cut = |options: &str, function: u8, size: u8, sent: usize| {
+        let sender = format!("psi a.csv --role sender --listen 127.0.0.1:0 {options}");
+        let (sender, address) = Running::started(place.path(), &words(&sender));
         let options = ConnectionOptions {
             transport: TransportChoice::Named("tcp"),
             ..ConnectionOptions::new(ConnectionSecurity::Insecure)
         };
         let (mut reader, mut writer) = connect(&address, &options).unwrap().split();
-        // The first message of a receiver with 7 values.
         let mut hello = [0; 96];
-        hello[..12].copy_from_slice(b"SNDRPSI\x02\0\0\x01\0");
-        hello[15] = 7;
+        hello[..8].copy_from_slice(b"SNDRPSI\x02");
+        hello[10] = function;
+        hello[15] = size;
         hello[32..64].copy_from_slice(Sha256::digest("trim").as_slice());
         writer.write_all(&hello[..sent]).unwrap();
         // What the sender has not read would be lost if this end closed with unread bytes.
@@ -419,9 +426,14 @@ fn a_run_that_is_cut_is_recorded() {
         let _ = io::copy(&mut reader, &mut io::sink());
         assert_eq!(sender.end().code, 1);
         let recorded = runs(place.path());
-        let rows = recorded.as_array().unwrap().first().map(|it| it["rows"].clone());
+        recorded.as_array().unwrap().first().map(|it| it["rows"].clone())
+    };
+    for (sent, is_recorded) in [(0, false), (95, false), (96, true)] {
+        let rows = cut("--count --max-runs 1", 1, 7, sent);
         assert_eq!(rows, is_recorded.then(|| 7.into()), "{sent}");
     }
+    // Without a value, a receiver of values could still test one in each of 512 bins.
+    assert_eq!(cut("--max-rows 519", 0, 0, 96), Some(519.into()));
     let again = "psi a.csv --role sender --listen 127.0.0.1:0 --count --max-runs 1";
     let (sender, address) = Running::started(place.path(), &words(again));
     let receiver = format!("psi b.csv --column mail --count --role receiver --connect {address}");

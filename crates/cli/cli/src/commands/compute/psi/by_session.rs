@@ -186,7 +186,7 @@ fn compute(
     let session = PsiSession::agree(reader, writer, terms, items, function);
     let session = session.map_err(|error| failed(&error))?;
     if let Some(budget) = budget {
-        budget.charge(arguments.result_name(), session.other_size().into())?;
+        budget.charge(arguments.result_name(), session.other_guesses())?;
     }
     let mut shown: Option<(CommandProgress, u64)> = None;
     let mut show = |progress: PsiProgress| {

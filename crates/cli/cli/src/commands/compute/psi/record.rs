@@ -33,7 +33,8 @@ pub(super) struct PsiBudgetOptions {
     /// names it, or else of all parties without --key. See `sunder compute psi-runs`
     #[arg(long, value_name = "N")]
     max_runs: Option<u64>,
-    /// Refuse a run if, with it, the other party asks with more than N values in all its runs
+    /// Refuse a run if, with it, the other party could ask with more than N values in all its runs:
+    /// as the receiver with 1.27 times as many as it says, and at least 512 in each
     #[arg(long, value_name = "N")]
     max_rows: Option<u64>,
 }
@@ -44,7 +45,7 @@ struct PsiRecord {
     version: u32,
     /// The number of runs in which it could learn something.
     runs: u64,
-    /// The sum of the numbers of values that it has shown in them.
+    /// The sum of the numbers of values with which it could ask in them.
     rows: u64,
     /// The latest of them, the last one at the end.
     latest: Vec<RecordedRun>,
@@ -56,7 +57,7 @@ pub(super) struct RecordedRun {
     pub(super) unix_s: u64,
     /// What was computed: `values`, `count` or `sum`.
     pub(super) result: String,
-    /// The number of values that the other party has shown.
+    /// The number of values with which the other party could ask.
     pub(super) rows: u64,
 }
 
@@ -86,12 +87,21 @@ impl<'a> PsiBudget<'a> {
         options: &'a PsiBudgetOptions,
         key: Option<IdentityPublicKey>,
     ) -> Result<Self, CommandFailure> {
+        let is_named = key.is_some();
         let name = key.map_or_else(|| UNNAMED.to_owned(), |key| key.to_string());
         let path = directory().map(|directory| directory.join(format!("{name}.{EXTENSION}")));
-        if path.is_none() && (options.max_runs.is_some() || options.max_rows.is_some()) {
+        let is_limited = options.max_runs.is_some() || options.max_rows.is_some();
+        if path.is_none() && is_limited {
             let message = "runs cannot be recorded without a home directory: set HOME or \
                            XDG_STATE_HOME, or leave --max-runs and --max-rows out";
             return Err(CommandFailure::Usage(message.into()));
+        }
+        // A party that takes another key begins at zero again, which only this user can notice.
+        if is_limited && is_named && path.as_ref().is_some_and(|path| !path.exists()) {
+            console::note(
+                "no run with this key is recorded: its budget begins at zero (`sunder compute \
+                 psi-runs` shows the runs with other keys)",
+            );
         }
         Ok(Self { options, path })
     }
@@ -144,7 +154,7 @@ impl<'a> PsiBudget<'a> {
         }
         match self.options.max_rows {
             Some(most) if record.rows.saturating_add(rows) > most => refused(format!(
-                "with this run, this party would have asked with more than --max-rows {most} \
+                "with this run, this party could have asked with more than --max-rows {most} \
                  values ({} before)",
                 record.rows
             )),

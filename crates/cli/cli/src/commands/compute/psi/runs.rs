@@ -10,8 +10,8 @@ use super::record;
 /// Lists the runs of `sunder compute psi` in which other parties could learn something.
 ///
 /// For each key that --key has named, and for all other parties together: the number of runs, and
-/// the sum of the numbers of values with which they have asked. --max-runs and --max-rows of
-/// `sunder compute psi` limit these.
+/// the sum of the numbers of values with which they could ask. --max-runs and --max-rows of `sunder
+/// compute psi` limit these.
 #[derive(clap::Args)]
 #[command(after_help = "Example: sunder compute psi-runs --json")]
 pub(crate) struct PsiRunsArguments {
