@@ -129,7 +129,8 @@ fn own_masks<R: Read, W: Write>(
 ) -> Result<Vec<NumberedMask>, Error> {
     let all_bins = cuckoo::bins(run.receiver);
     let key = Block::from_bytes(link.read_array()?);
-    let in_bins = ItemsInBins::new(&selector(run, key).bins_of(items), all_bins);
+    let in_bins = items_in_bins(&selector(run, key).bins_of(items));
+    let mut in_bins = &in_bins[..];
     let mut prf = PrfSender::new(run.digest, secret, seeds);
     secret.zeroize();
     let mut masks: Vec<NumberedMask> = Vec::with_capacity(CHOICES * run.sender);
@@ -138,10 +139,13 @@ fn own_masks<R: Read, W: Write>(
         let bins = PIECE_BINS.min(all_bins - first);
         let message = link.read(oblivious_prf::piece_len(bins))?;
         prf.receive(bins, &message)?;
-        masks.extend(in_bins.numbers(first, bins).map(|(place, item)| {
-            let value = prf.value(first, place, items[item as usize]);
+        let count = in_bins.partition_point(|it| (it.bin as usize) < first + bins);
+        let (in_piece, rest) = in_bins.split_at(count);
+        masks.extend(in_piece.iter().map(|&ItemInBin { bin, item }| {
+            let value = prf.value(first, bin as usize - first, items[item as usize]);
             masks::numbered(&value, run.mask_len, item)
         }));
+        in_bins = rest;
         first += bins;
         received(message.len());
     }
@@ -152,45 +156,21 @@ fn own_masks<R: Read, W: Write>(
     Ok(masks)
 }
 
-/// The items in each bin, of which there may be several.
-struct ItemsInBins {
-    /// Where the items of each bin begin; one more for the end.
-    begins: Vec<u32>,
-    items: Vec<u32>,
+/// An item in one of its bins.
+struct ItemInBin {
+    bin: u32,
+    item: u32,
 }
 
-impl ItemsInBins {
-    #[expect(clippy::cast_possible_truncation, reason = "there are at most 2^24 items")]
-    fn new(choices: &[[u32; CHOICES]], bins: usize) -> Self {
-        let mut begins = vec![0_u32; bins + 1];
-        for bin in choices.iter().flatten() {
-            begins[*bin as usize + 1] += 1;
-        }
-        for bin in 0..bins {
-            begins[bin + 1] += begins[bin];
-        }
-        let mut ends = begins.clone();
-        let mut items = vec![0; CHOICES * choices.len()];
-        for (item, bins) in choices.iter().enumerate() {
-            for bin in bins {
-                let end = &mut ends[*bin as usize];
-                items[*end as usize] = item as u32;
-                *end += 1;
-            }
-        }
-        Self { begins, items }
+/// The items in all of their bins, in ascending order of the bins. They take memory for this
+/// party's items, and none for the bins, of which the other party says how many there are.
+fn items_in_bins(choices: &[[u32; CHOICES]]) -> Vec<ItemInBin> {
+    let mut in_bins = Vec::with_capacity(CHOICES * choices.len());
+    for (item, &bins) in (0..).zip(choices) {
+        in_bins.extend(bins.map(|bin| ItemInBin { bin, item }));
     }
-
-    /// The numbers of the items in `count` bins from `first`, each with the place of its bin among
-    /// them.
-    fn numbers(&self, first: usize, count: usize) -> impl Iterator<Item = (usize, u32)> {
-        let in_bin = move |place: usize| {
-            let bin = first + place;
-            let items = &self.items[self.begins[bin] as usize..self.begins[bin + 1] as usize];
-            items.iter().map(move |item| (place, *item))
-        };
-        (0..count).flat_map(in_bin)
-    }
+    in_bins.sort_unstable_by_key(|it| u64::from(it.bin) << 32 | u64::from(it.item));
+    in_bins
 }
 
 /// What stands for each common item in the receiver's report. It depends on the item and the run
@@ -258,6 +238,16 @@ mod tests {
     use crate::hello::HELLO_LEN;
     use crate::run::{PsiTraffic, mask_len};
     use crate::terms::PsiFunction;
+
+    #[test]
+    fn items_are_found_in_each_of_their_bins() {
+        let last = u32::MAX;
+        let in_bins = items_in_bins(&[[7, 0, last], [3, 7, 1], [last, 7, 2]]);
+        let in_bins: Vec<(u32, u32)> = in_bins.iter().map(|it| (it.bin, it.item)).collect();
+        let expected =
+            [(0, 0), (1, 1), (2, 2), (3, 1), (7, 0), (7, 1), (7, 2), (last, 0), (last, 2)];
+        assert_eq!(in_bins, expected);
+    }
 
     /// A receiver that reports an item sees the same answer, whether the sender has it or not.
     #[test]
