@@ -3,7 +3,7 @@
 
 use arbitrary::Arbitrary;
 use circuit::bristol::{self, BristolFormat};
-use circuit::{FIRST_INPUT, blif, netlist};
+use circuit::{FIRST_INPUT, file};
 use libfuzzer_sys::fuzz_target;
 
 /// The types of cells that are read.
@@ -67,12 +67,10 @@ struct Cell {
 
 fuzz_target!(|input: Input| {
     let text = input.text.clone().unwrap_or_else(|| text(&input));
-    let circuit = if blif::is_blif(&text) {
-        blif::read(&text).map_err(|error| error.to_string())
-    } else {
-        netlist::read(&text).map_err(|error| error.to_string())
-    };
-    let circuit = circuit.map_err(|error| assert!(!error.contains('\n'), "{error}"));
+    let circuit = file::read(&text).map_err(|error| {
+        let error = error.to_string();
+        assert!(!error.contains('\n'), "{error}");
+    });
     let Ok(circuit) = circuit else { return };
     let bits = circuit.first_gate() - FIRST_INPUT;
     if bits > 1 << 12 || circuit.len() > 1 << 16 {

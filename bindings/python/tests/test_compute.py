@@ -205,6 +205,10 @@ class Circuits(unittest.TestCase):
             path.write_text("1 3\n2 1 1\n1 1\n\n2 1 0 9 2 AND\n")
             with self.assertRaisesRegex(ValueError, "adder.txt: line 5: there is no wire 9"):
                 compute.Circuit.load(path)
+            path.write_text(".inputs x[0] x[1] y\n.outputs z\n.names x[0] x[1] y z\n110 1\n")
+            read = compute.Circuit.load(path)
+            self.assertEqual((read.garbler, read.evaluator), ((2,), (1,)))
+            self.assertEqual((read.evaluate(3, 0), read.evaluate(3, 1)), ((1,), (0,)))
             with self.assertRaisesRegex(FileNotFoundError, "none.txt"):
                 compute.Circuit.load(path.with_name("none.txt"))
 

@@ -125,8 +125,8 @@ class Circuit:
 
     @staticmethod
     def load(path: str | PathLike[str]) -> Circuit:
-        """Reads a file in one of Bristol's formats. Its first value is the garbler's input, and the
-        others are the evaluator's."""
+        """Reads a file in one of Bristol's formats, a netlist of yosys, or BLIF. Its first value is
+        the garbler's input, and the others are the evaluator's."""
 
     @staticmethod
     def named(name: str) -> Circuit:

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 
 use base16ct::lower::encode_string;
 use circuit::bristol::{self, BristolFormat};
-use circuit::{Circuit, CircuitSchedule, Wire, generate};
+use circuit::{Circuit, CircuitSchedule, Wire, file, generate};
 use compute::predict::PredictedTraffic;
 use compute::{ComputeProtocol, ComputeRole};
 use pyo3::exceptions::PyValueError;
@@ -126,8 +126,8 @@ impl PyCircuit {
 
 #[pymethods]
 impl PyCircuit {
-    /// Reads a circuit from a file in one of Bristol's formats. Its first value is the garbler's
-    /// input, and the others are the evaluator's.
+    /// Reads a circuit from a file in one of Bristol's formats, a netlist of yosys, or BLIF. Its
+    /// first value is the garbler's input, and the others are the evaluator's.
     #[staticmethod]
     fn load(py: Python<'_>, path: PathBuf) -> PyResult<Self> {
         py.detach(|| {
@@ -135,7 +135,7 @@ impl PyCircuit {
                 io::Error::new(error.kind(), format!("{}: {error}", path.display()))
             };
             let text = fs::read(&path).map_err(named)?;
-            let circuit = bristol::read(&text)
+            let circuit = file::read(&text)
                 .map_err(|error| PyValueError::new_err(format!("{}: {error}", path.display())))?;
             Ok(Self::of_values(circuit))
         })

@@ -5,8 +5,9 @@ mod values;
 use std::fs;
 use std::path::Path;
 
-use circuit::bristol::{self, BristolReadReason};
-use circuit::{Circuit, CircuitSchedule, blif, generate, netlist};
+use circuit::bristol::{BristolReadError, BristolReadReason};
+use circuit::file::{self, CircuitFileError};
+use circuit::{Circuit, CircuitSchedule, generate};
 use console::CommandFailure;
 use zeroize::Zeroizing;
 
@@ -27,19 +28,15 @@ pub(crate) fn load(name: &str) -> Result<Circuit, CommandFailure> {
         )),
         _ => CommandFailure::reading(Path::new(name), &error),
     })?;
-    let wrong = |error: String| CommandFailure::Usage(format!("{name}: {error}"));
-    if text.trim_ascii_start().starts_with(b"{") {
-        return netlist::read(&text).map_err(|error| wrong(error.to_string()));
-    }
-    if blif::is_blif(&text) {
-        return blif::read(&text).map_err(|error| wrong(error.to_string()));
-    }
-    bristol::read(&text).map_err(|error| {
-        let failure = wrong(error.to_string());
-        match error.reason {
-            BristolReadReason::NoCounts => failure.and(
-                "a file in Verilog has to be converted with yosys first, see `sunder circuit convert \
-                 --help`",
+    file::read(&text).map_err(|error| {
+        let failure = CommandFailure::Usage(format!("{name}: {error}"));
+        match error {
+            CircuitFileError::Bristol(BristolReadError {
+                reason: BristolReadReason::NoCounts,
+                ..
+            }) => failure.and(
+                "a file in Verilog has to be converted with yosys first, see `sunder circuit \
+                 convert --help`",
             ),
             _ => failure,
         }

@@ -81,7 +81,7 @@ pub enum BlifReason {
 
 /// Whether a text begins as a netlist in BLIF, and not as a circuit in another format: its first
 /// word outside comments begins with a point.
-pub fn is_blif(text: &[u8]) -> bool {
+pub(crate) fn is_blif(text: &[u8]) -> bool {
     model::BlifLines::new(text).next().is_some_and(|(_, words)| words[0].starts_with(b"."))
 }
 

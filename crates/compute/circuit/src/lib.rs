@@ -30,8 +30,8 @@
 //!   circuit that is repeated.
 //! - [`bristol`]: both text formats. [`netlist`]: netlists of yosys: the `document`, its `cells`,
 //!   and the `order` in which they are added to a circuit. [`blif`]: netlists in BLIF: the `model`,
-//!   the `order` of its functions, and the gates of a `cover`. `evaluate`: plain evaluation.
-//!   [`bits`]: bits and bytes.
+//!   the `order` of its functions, and the gates of a `cover`. [`mod@file`]: all these formats.
+//!   `evaluate`: plain evaluation. [`bits`]: bits and bytes.
 
 mod batch;
 pub mod bits;
@@ -40,6 +40,7 @@ pub mod bristol;
 mod builder;
 mod circuit;
 mod evaluate;
+pub mod file;
 pub mod generate;
 pub mod netlist;
 mod schedule;
