@@ -511,6 +511,13 @@ class Intersections(unittest.TestCase):
         self.assertEqual((found.common, found.other_size), (["b"], 50))
         self.assertEqual((theirs.common, theirs.rows, theirs.other_size), (None, None, 2))
 
+    def test_guesses_of_one_run_are_limited(self):
+        found, theirs = intersect(["a"], ["a", "b"], {"max_guesses": 2}, {"max_guesses": 512})
+        self.assertEqual((found.common, theirs.common), (["a"], ["a"]))
+        _, refused = intersect(["a"], ["a"], senders={"max_guesses": 511})
+        self.assertIsInstance(refused, compute.Disagreement)
+        self.assertIn("could ask with 512 values in this run, and 511 are", str(refused))
+
     def test_what_differs_is_named_at_both_parties(self):
         for receivers, senders, text in [
             ({"normalize": "lower"}, {}, "how values are compared"),

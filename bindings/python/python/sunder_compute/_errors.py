@@ -8,7 +8,8 @@ from sunder_transport import Error
 
 
 class Disagreement(Error):
-    """The parties do not compute the same: the text names the difference."""
+    """The parties do not compute the same, or one asks for more than the other allows: the text
+    says what."""
 
 
 class InvalidMessage(Error):

@@ -43,6 +43,7 @@ def psi(
     sum: str | None = None,
     numbers: Iterable[int | Decimal | None] | None = None,
     rows: int | None = None,
+    max_guesses: int | None = None,
     timeout: float = 30.0,
     progress: Callable[[int, int], object] | None = None,
 ) -> PsiResult:
@@ -57,7 +58,9 @@ def psi(
     `role`: one party is the receiver, the other one the sender. With `output_to="receiver"` only
     the receiver learns what is common. `normalize` makes values equal that are written differently.
     Both parties give the same `output_to` and `normalize`. `rows` hides how many different values
-    there are: the other party learns only that there are at most so many.
+    there are: the other party learns only that there are at most so many. `max_guesses` refuses a
+    run in which the other party could ask with more values. A receiver of common values can ask
+    with 1.27 times as many as it says, and at least 512.
 
     With `count` the parties learn only how many values are common. With `sum` they learn this, and
     the sum of the sender's `numbers` for the common values: one for each value, None for 0. Both
@@ -67,8 +70,10 @@ def psi(
     number of columns. `progress` is called with the numbers of bytes that were exchanged and of
     all. An exception in it, or Ctrl-C, ends the run.
 
-    Security is semi-honest: it holds if both parties run this code unchanged. A party can put
-    guesses into its column, and learns which of them are right.
+    A receiver that runs changed code learns no more from common values. With `count` or `sum`, and
+    of a sender that learns the result, security is semi-honest: it holds if both parties run this
+    code unchanged. A party can put guesses into its column, and learns which of them are right.
+    Runs are not recorded: limit how often you call this function with the same column.
     """
     if sum is not None and (count or not sum):
         raise ValueError("sum is the name of the numbers, and includes the count: leave out count")
@@ -92,6 +97,7 @@ def psi(
         rules,
         output_to,
         rows,
+        max_guesses,
         count,
         summands,
         timeout,

@@ -363,6 +363,7 @@ def intersect(
     normalize: list[str],
     output_to: str,
     rows: int | None,
+    max_guesses: int | None,
     count: bool,
     summands: tuple[str, list[int], int] | None,
     timeout: float,

@@ -50,9 +50,10 @@ pub(super) fn of_intersection(error: &psi::Error) -> PyErr {
         psi::Error::Io(source) => errors::with_text(source, text),
         psi::Error::Ended => errors::closed_early(text),
         psi::Error::Silent => errors::timed_out(&text),
-        psi::Error::Version { .. } | psi::Error::SameRole { .. } | psi::Error::Differs { .. } => {
-            python::Disagreement::new_err(text)
-        }
+        psi::Error::Version { .. }
+        | psi::Error::SameRole { .. }
+        | psi::Error::Differs { .. }
+        | psi::Error::TooManyGuesses { .. } => python::Disagreement::new_err(text),
         psi::Error::NotThisProtocol | psi::Error::Malformed(_) | psi::Error::Transfer(_) => {
             python::InvalidMessage::new_err(text)
         }

@@ -117,7 +117,8 @@ type PyPsiOutcome = (Option<Vec<usize>>, Option<usize>, Option<(i64, u8)>, usize
 /// places.
 #[pyfunction]
 #[pyo3(signature = (
-    connection, columns, role, normalize, output_to, rows, count, summands, timeout, progress
+    connection, columns, role, normalize, output_to, rows, max_guesses, count, summands, timeout,
+    progress
 ))]
 #[allow(clippy::too_many_arguments, reason = "called by sunder_compute.psi only")]
 pub(crate) fn intersect(
@@ -128,6 +129,7 @@ pub(crate) fn intersect(
     normalize: Vec<String>,
     output_to: &str,
     rows: Option<u32>,
+    max_guesses: Option<u64>,
     count: bool,
     summands: Option<(String, Vec<i64>, u8)>,
     timeout: f64,
@@ -184,6 +186,9 @@ pub(crate) fn intersect(
             done.store(progress.done, Ordering::Relaxed);
         };
         let session = PsiSession::agree(reader, writer, &terms, &items, function)?;
+        if let Some(most) = max_guesses {
+            session.limit_guesses(most)?;
+        }
         let found = session.run(&mut follow)?;
         // What sets up a run is not counted by its progress.
         done.store(of.load(Ordering::Relaxed), Ordering::Relaxed);

@@ -58,6 +58,17 @@ pub enum Error {
         /// The maximum sum of absolute values, in units of the last decimal place.
         most: i64,
     },
+    /// The other party could ask with more items than this party allows.
+    #[error(
+        "the other party could ask with {guesses} values in this run, and {most} are allowed; \
+         nothing was computed"
+    )]
+    TooManyGuesses {
+        /// With how many it could ask.
+        guesses: u64,
+        /// How many are allowed.
+        most: u64,
+    },
     /// The other party has sent an invalid message.
     #[error("the other party sends {0}")]
     Malformed(&'static str),

@@ -144,16 +144,26 @@ impl<'a, R: Read, W: Write> PsiSession<'a, R, W> {
     }
 
     /// The number of items with which the other party can ask in this run, if it deviates from the
-    /// protocol. A receiver of which items are common can use every bin, however few items it
-    /// shows. At least 1: without items of its own, a receiver of sums can still learn a number.
+    /// protocol: 0 if it learns nothing, and otherwise at least 1, because a receiver of sums
+    /// without items can still learn a number. A receiver of which items are common can use every
+    /// bin, however few items it shows.
     #[must_use]
     pub fn other_guesses(&self) -> u64 {
-        let size = self.run.other_size as usize;
-        let guesses = match (&self.begun, &self.function) {
-            (BegunRun::Sender, PsiFunction::Common) => cuckoo::bins(size),
-            _ => size,
-        };
-        guesses.max(1) as u64
+        let size = self.run.other_size;
+        match (&self.begun, &self.function) {
+            (BegunRun::Receiver(_), _) if self.learners == PsiLearners::Receiver => 0,
+            (BegunRun::Sender, PsiFunction::Common) => cuckoo::bins(size as usize) as u64,
+            _ => size.max(1).into(),
+        }
+    }
+
+    /// Limits [`Self::other_guesses`].
+    ///
+    /// # Errors
+    /// If they are more. The other party has learnt nothing then but the terms and the size.
+    pub fn limit_guesses(&self, most: u64) -> Result<(), Error> {
+        let guesses = self.other_guesses();
+        if guesses > most { Err(Error::TooManyGuesses { guesses, most }) } else { Ok(()) }
     }
 
     /// Computes the result. Calls `progress` again and again.

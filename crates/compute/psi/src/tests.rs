@@ -150,9 +150,9 @@ fn counts_of_several_pieces_and_unequal_sizes() {
 /// never end.
 #[test]
 fn guesses_are_what_the_other_party_can_test() {
-    let guesses = |role: PsiRole, function: PsiFunction<'_>, other_size: u128| {
+    let guesses = |learners, role: PsiRole, function: PsiFunction<'_>, other_size: u128| {
         let (here, there) = UnixStream::pair().unwrap();
-        let set = items(0..2);
+        let (set, terms) = (items(0..2), |role| PsiTerms { learners, ..terms(role) });
         thread::scope(|scope| {
             let other = scope.spawn(move || {
                 let (reader, set) = (there.try_clone().unwrap(), items(0..other_size));
@@ -166,16 +166,26 @@ fn guesses_are_what_the_other_party_can_test() {
             let reader = here.try_clone().unwrap();
             let session = PsiSession::agree(reader, here, &terms(role), &set, function);
             other.join().unwrap().unwrap();
-            session.unwrap().other_guesses()
+            let session = session.unwrap();
+            let guesses = session.other_guesses();
+            assert!(session.limit_guesses(guesses).is_ok());
+            if let Some(fewer) = guesses.checked_sub(1) {
+                let error = session.limit_guesses(fewer).unwrap_err().to_string();
+                assert!(error.contains(&format!("could ask with {guesses} values")), "{error}");
+            }
+            guesses
         })
     };
-    let sum = numbers(&[1, 1], 0);
-    assert_eq!(guesses(PsiRole::Sender, PsiFunction::Common, 0), 512);
-    assert_eq!(guesses(PsiRole::Sender, PsiFunction::Common, 1_000), 1_270);
-    assert_eq!(guesses(PsiRole::Sender, PsiFunction::Count, 7), 7);
-    assert_eq!(guesses(PsiRole::Sender, sum, 0), 1);
-    assert_eq!(guesses(PsiRole::Receiver, PsiFunction::Common, 7), 7);
-    assert_eq!(guesses(PsiRole::Receiver, PsiFunction::Count, 0), 1);
+    let (sum, both) = (numbers(&[1, 1], 0), PsiLearners::Both);
+    assert_eq!(guesses(both, PsiRole::Sender, PsiFunction::Common, 0), 512);
+    assert_eq!(guesses(both, PsiRole::Sender, PsiFunction::Common, 1_000), 1_270);
+    assert_eq!(guesses(both, PsiRole::Sender, PsiFunction::Count, 7), 7);
+    assert_eq!(guesses(both, PsiRole::Sender, sum, 0), 1);
+    assert_eq!(guesses(both, PsiRole::Receiver, PsiFunction::Common, 7), 7);
+    assert_eq!(guesses(both, PsiRole::Receiver, PsiFunction::Count, 0), 1);
+    let one = PsiLearners::Receiver;
+    assert_eq!(guesses(one, PsiRole::Receiver, PsiFunction::Common, 7), 0);
+    assert_eq!(guesses(one, PsiRole::Sender, PsiFunction::Common, 7), 512);
 }
 
 #[test]

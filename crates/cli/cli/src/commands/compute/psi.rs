@@ -375,7 +375,9 @@ fn failed(error: &Error) -> CommandFailure {
             Some(error) => crate::commands::transport::failed(error),
             None => CommandFailure::Failed(message),
         },
-        Error::Malformed(_) | Error::Transfer(_) => CommandFailure::Refused(message),
+        Error::Malformed(_) | Error::Transfer(_) | Error::TooManyGuesses { .. } => {
+            CommandFailure::Refused(message)
+        }
         Error::Version { .. }
         | Error::SameRole { .. }
         | Error::Differs { .. }
