@@ -28,6 +28,14 @@ pub enum TunnelError {
         /// The system's error.
         source: io::Error,
     },
+    /// The name of a channel's server cannot be looked up.
+    #[error("channel {number}: {source}; check the name and this host's resolver")]
+    ServerName {
+        /// The channel, counted from 1.
+        number: usize,
+        /// Which name, and why.
+        source: io::Error,
+    },
     /// The tunnel's device cannot be created.
     #[error("cannot create the device {name}: {source}{}", advice(.source))]
     Device {

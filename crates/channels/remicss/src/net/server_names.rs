@@ -1,5 +1,6 @@
 //! Looks up the names of a client's servers: at the start, and again for channels that do not work.
 
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex};
@@ -23,20 +24,30 @@ const LOOKUP_INTERVAL: Duration = Duration::from_secs(5);
 pub(super) fn look_up_servers(config: &TunnelConfig) -> TunnelConfig {
     let mut config = config.clone();
     for channel in &mut config.channels {
-        let Some(server) = channel.server.as_ref().filter(|it| it.name().is_some()) else {
-            continue;
-        };
-        let has_source = !channel.local.ip().is_unspecified();
-        let is_v4 = has_source.then(|| channel.local.is_ipv4());
         // The thread tries again, and reports it.
-        let unknown = SocketAddr::new(unspecified(channel.local.is_ipv4()), 0);
-        let found = server.look_up_again(is_v4).unwrap_or(unknown);
-        if !has_source {
-            channel.local = SocketAddr::new(unspecified(found.is_ipv4()), 0);
-        }
-        channel.peer = Some(found);
+        let _ = look_up_server(channel);
     }
     config
+}
+
+/// Gives a channel whose server has a name the address of this name; the unspecified one if the
+/// name has none.
+///
+/// # Errors
+/// If the name cannot be looked up.
+pub(super) fn look_up_server(channel: &mut TunnelChannelConfig) -> io::Result<()> {
+    let Some(server) = channel.server.as_ref().filter(|it| it.name().is_some()) else {
+        return Ok(());
+    };
+    let has_source = !channel.local.ip().is_unspecified();
+    let found = server.look_up_again(has_source.then(|| channel.local.is_ipv4()));
+    let unknown = SocketAddr::new(unspecified(channel.local.is_ipv4()), 0);
+    let address = *found.as_ref().unwrap_or(&unknown);
+    if !has_source {
+        channel.local = SocketAddr::new(unspecified(address.is_ipv4()), 0);
+    }
+    channel.peer = Some(address);
+    found.map(drop)
 }
 
 fn unspecified(is_v4: bool) -> IpAddr {

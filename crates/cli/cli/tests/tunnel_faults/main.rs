@@ -59,6 +59,7 @@ fn main() -> ExitCode {
     }
     let mut tests = tests![
         server_names::a_server_that_moves_is_found_by_its_name,
+        server_names::a_probe_measures_a_server_with_a_name,
         lost_channels::a_lost_channel_costs_packets_only_briefly,
         lost_channels::a_lost_channel_costs_no_packets_if_two_are_enough,
         lost_channels::a_lost_channel_is_logged,

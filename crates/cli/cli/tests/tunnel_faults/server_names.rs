@@ -4,6 +4,7 @@ use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use lab::{EmulatedHost, sandbox};
 use tempfile::TempDir;
@@ -13,19 +14,24 @@ use crate::stream::{Stream, StreamRate};
 
 const NAME: &str = "third.test";
 
+/// All tests share the sandbox.
+static HOSTS_FILE: Mutex<()> = Mutex::new(());
+
 /// `/etc/hosts` of this sandbox, while it exists.
 struct HostsFile {
     _place: TempDir,
     file: PathBuf,
+    _only: MutexGuard<'static, ()>,
 }
 
 impl HostsFile {
     fn new() -> Self {
+        let only = HOSTS_FILE.lock().unwrap_or_else(PoisonError::into_inner);
         let place = tempfile::tempdir_in(sandbox::SCRATCH).unwrap();
         let file = place.path().join("hosts");
         fs::write(&file, "").unwrap();
         run(Command::new("mount").arg("--bind").arg(&file).arg("/etc/hosts"));
-        Self { _place: place, file }
+        Self { _place: place, file, _only: only }
     }
 
     /// The name has this address from now on.
@@ -101,6 +107,36 @@ pub(crate) fn a_server_that_moves_is_found_by_its_name() {
     stream.wait_for(100);
     assert_eq!(stream.wrong(), 0);
     drop(stream);
+    pair.remove();
+}
+
+/// `sunder plan --probe` measures all channels to a server that runs, also one whose server has a
+/// name, and says that a name has no address.
+pub(crate) fn a_probe_measures_a_server_with_a_name() {
+    let hosts = HostsFile::new();
+    let network = network(THREE_LINKS);
+    let channels = over(&network, &["a", "b", "c"]);
+    let third = channels[2].server;
+    let settings = "kappa = 2\nmu = 3";
+    let mut pair = Pair::prepare(network, [settings, settings], &channels);
+    pair.rename_server("client", third, &format!("{NAME}:{PORT}"));
+    pair.start_end("server");
+    let probe = ["plan", "--channels", "tunnel.toml", "--probe"];
+    let unknown = pair.ask_with_errors("client", &probe);
+    assert!(unknown.contains("channel 3: the name third.test cannot be looked up"), "{unknown}");
+
+    hosts.set(third.ip());
+    let text = pair.ask("client", &probe);
+    let file: toml::Table = toml::from_str(&text).unwrap();
+    let measured = file.get("channel").and_then(toml::Value::as_array);
+    let measured = measured.unwrap_or_else(|| panic!("{text}"));
+    assert_eq!(measured.len(), 3, "{text}");
+    // A busy machine makes delays longer, and may lose datagrams.
+    for (channel, least_ms) in measured.iter().zip([2.0, 4.0, 6.0]) {
+        let number = |key: &str| channel[key].as_float().unwrap();
+        assert!(number("delay_ms") >= 0.9 * least_ms, "{text}");
+        assert!((0.0..0.5).contains(&number("loss")), "{text}");
+    }
     pair.remove();
 }
 

@@ -13,7 +13,8 @@ use crate::commands::tunnel::read_keys;
 /// Measures, and prints a file for `--channels`.
 ///
 /// # Errors
-/// If the file is no configuration of a client, or a channel cannot be used, or none is answered.
+/// If the file is no configuration of a client, a name cannot be looked up, a channel cannot be
+/// used, or none is answered.
 pub(super) fn run(path: &Path) -> Result<(), CommandFailure> {
     let refused = |text: &str| CommandFailure::Usage(format!("{}: {text}", path.display()));
     let Some((_, config)) = tunnel_file::read(path)? else {
@@ -52,7 +53,7 @@ fn file(config: &TunnelConfig, measured: &[MeasuredChannel]) -> String {
 }
 
 fn table(number: usize, channel: &TunnelChannelConfig, measured: &MeasuredChannel) -> String {
-    let to = channel.peer.map(|peer| format!(" to {peer}")).unwrap_or_default();
+    let to = channel.server.as_ref().map(|server| format!(" to {server}")).unwrap_or_default();
     let by = channel.device.as_ref().map(|device| format!(" by {device}")).unwrap_or_default();
     let MeasuredChannel { sent, answered, .. } = *measured;
     let Some(round_trip_ms) = measured.round_trip_ms else {
@@ -104,7 +105,7 @@ mod tests {
     const CONFIG: &str = "kappa = 1\nmu = 2\naddresses = []\n\
         [[channel]]\nserver = \"192.0.2.1:1\"\ndevice = \"eth0\"\nrisk = 0.1\nshared_fate = \"a\"\n\
         [[channel]]\nserver = \"192.0.2.2:1\"\nrate_mbit = 50\npriority = 2\nshared_fate = \"a\"\n\
-        [[channel]]\nserver = \"192.0.2.3:1\"\n";
+        [[channel]]\nserver = \"third.example:1\"\n";
 
     #[test]
     fn the_file_is_one_for_channels() {
@@ -120,7 +121,7 @@ mod tests {
         let text =
             file(&config, &[good, MeasuredChannel { is_rate_at_least: true, ..good }, silent]);
         assert!(
-            text.contains("# Channel 3 to 192.0.2.3:1 is left out: no answer to 200"),
+            text.contains("# Channel 3 to third.example:1 is left out: no answer to 200"),
             "{text}"
         );
         let read: ChannelsFile = toml::from_str(&text).unwrap();
