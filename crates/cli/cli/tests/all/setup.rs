@@ -315,6 +315,10 @@ fn a_server_and_a_proxy_of_streams_are_set_up_with_two_commands() {
     let service = ["init", "serve", "--listen", "192.0.2.1:1", "--allow", "web", "--out", "x.toml"];
     let service = refused(path, &service);
     assert!(service.contains("allow") && !path.join("x.toml").exists(), "{service}");
+    // Nobody reaches this host at an address that is every one.
+    let any = ["--listen", "0.0.0.0:7000", "--allow", "localhost:80", "--out", "any.toml"];
+    let line = printed(path, &[&["init", "serve"][..], &any].concat());
+    assert_eq!(line, "sunder init proxy --server HOST:7000");
 }
 
 #[test]

@@ -51,10 +51,18 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
     let file = file.display();
     console::note(&format!("{file} is written; start it with: sunder serve --config {file}"));
     let mut line = String::from("sunder init proxy");
-    for address in listen {
-        let _ = write!(line, " --server {address}");
+    for address in &listen {
+        let _ = if address.ip().is_unspecified() {
+            write!(line, " --server HOST:{}", address.port())
+        } else {
+            write!(line, " --server {address}")
+        };
     }
-    console::note("if clients reach other addresses, replace them in this line for a client:");
+    console::note(if listen.iter().any(|address| address.ip().is_unspecified()) {
+        "a client runs this, with the address or name of this host on each network for HOST:"
+    } else {
+        "if clients reach other addresses, replace them in this line for a client:"
+    });
     console::print_line(&line)
 }
 

@@ -68,6 +68,14 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
         let what = format!("give --server {count} times, once for each --listen, in their order");
         return Err(CommandFailure::Usage(what));
     }
+    if let Some(any) = listens.iter().find(|it| it.ip().is_unspecified())
+        && servers.is_empty()
+    {
+        return Err(CommandFailure::Usage(format!(
+            "{any} is every address of this host: say with --server how the other end reaches \
+             each channel"
+        )));
+    }
     let [kappa, mu] = match listens.len() {
         1 => [1.0, 1.0],
         2 => [2.0, 2.0],
