@@ -54,11 +54,12 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
     console::print_line(&format!("sunder tunnel --config {out}"))
 }
 
-/// The line on standard input. It may be the whole command, as `sunder init tunnel` prints it.
+/// The line on standard input.
 fn read_line() -> Result<Zeroizing<String>, CommandFailure> {
-    let mut text = Zeroizing::new(String::with_capacity(MAX_LINE_LEN));
-    let read = io::stdin().lock().take(MAX_LINE_LEN as u64).read_to_string(&mut text);
+    // One byte more than a line may have, so that one that is too long is refused.
+    let max_len = MAX_LINE_LEN + 1;
+    let mut text = Zeroizing::new(String::with_capacity(max_len));
+    let read = io::stdin().lock().take(max_len as u64).read_to_string(&mut text);
     read.map_err(|error| CommandFailure::Failed(format!("cannot read standard input: {error}")))?;
-    let line = text.trim().trim_start_matches("sunder tunnel join").trim().trim_matches('\'');
-    Ok(Zeroizing::new(line.to_owned()))
+    Ok(text)
 }

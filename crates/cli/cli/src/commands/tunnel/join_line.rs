@@ -17,6 +17,9 @@ use super::ends::{ONLY_CLIENT, TunnelEnds};
 /// The first word.
 const NAME: &str = "sunder-tunnel";
 
+/// The command to which the line belongs.
+const COMMAND: &str = "sunder tunnel join";
+
 /// The maximum length of a line, in bytes: more than 100 channels.
 pub(crate) const MAX_LINE_LEN: usize = 8192;
 
@@ -45,7 +48,8 @@ impl TunnelJoinLine {
         text
     }
 
-    /// Reads a line.
+    /// Reads a line. It may be the whole command, as `sunder init tunnel` prints it: then the
+    /// quotes show whether its end is there.
     ///
     /// # Errors
     /// What is wrong with it, in one line, without the key.
@@ -58,7 +62,15 @@ impl TunnelJoinLine {
         if text.len() > MAX_LINE_LEN {
             return Err(incomplete("it is too long"));
         }
-        let mut words = text.trim().split(',').peekable();
+        let text = text.trim();
+        let text = text.strip_prefix(COMMAND).map_or(text, str::trim_start);
+        let text = match text.strip_prefix('\'') {
+            Some(rest) => {
+                rest.strip_suffix('\'').ok_or_else(|| incomplete("its end is missing"))?
+            }
+            None => text,
+        };
+        let mut words = text.split(',').peekable();
         if words.next() != Some(NAME) {
             return Err(incomplete(&format!("it does not begin with {NAME}")));
         }
@@ -119,6 +131,17 @@ mod tests {
         let read = TunnelJoinLine::parse(&format!("{}\n", *text)).unwrap();
         assert_eq!(read.ends, line().ends);
         assert_eq!(read.key, line().key);
+    }
+
+    #[test]
+    fn every_command_that_was_cut_is_refused() {
+        let command = format!("sunder tunnel join '{}'\n", *line().to_text());
+        let read = TunnelJoinLine::parse(&command).unwrap();
+        assert_eq!((read.ends, read.key), (line().ends, line().key));
+        for end in 0..command.len() - 1 {
+            let error = TunnelJoinLine::parse(&command[..end]).err().unwrap();
+            assert!(error.contains("copy it again"), "{end}: {error}");
+        }
     }
 
     #[test]
