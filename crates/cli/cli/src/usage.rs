@@ -166,6 +166,11 @@ fn plain_reason(why: &str, value: &str) -> String {
             "give an IP address and a port, such as 127.0.0.1:7000 or [::1]:7000".into()
         }
         "invalid IP address syntax" => "give an IP address, such as 192.0.2.1".into(),
+        "invalid IPv4 address syntax" => match value.split_once('/') {
+            Some((address, _)) => format!("leave out the length of the prefix: {address}"),
+            None => "give an IPv4 address, such as 10.9.0.0".into(),
+        },
+        "not HOST:PORT" => "give HOST:PORT, such as vpn.example.com:6521".into(),
         _ => match why.split_once(" is not in ").and_then(|(_, range)| range.split_once("..=")) {
             Some((least, most)) => format!("give a number from {least} to {most}"),
             None => why.to_owned(),
