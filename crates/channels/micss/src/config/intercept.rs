@@ -67,7 +67,9 @@ impl FromStr for NftMatchExpression {
         let words = text.split(|c: char| !c.is_ascii_alphanumeric());
         let verdicts = ["accept", "drop", "return", "jump", "goto", "redirect", "dnat", "tproxy"];
         let only_compares = !words.into_iter().any(|word| verdicts.contains(&word));
-        let valid = !text.trim().is_empty() && text.chars().all(is_plain) && braces_match(text);
+        // A field and its values. A network alone is the usual mistake.
+        let has_field = text.split_whitespace().nth(1).is_some();
+        let valid = has_field && text.chars().all(is_plain) && braces_match(text);
         if valid && only_compares {
             Ok(Self(text.trim().to_owned()))
         } else {
@@ -172,6 +174,8 @@ mod tests {
         for text in [
             "",
             "  ",
+            "10.0.0.0/8",
+            "443",
             "tcp dport 80 accept",
             "tcp dport 80; flush ruleset",
             "tcp dport 80\nflush ruleset",

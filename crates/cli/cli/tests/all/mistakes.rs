@@ -90,6 +90,7 @@ const CONFIGURATIONS: &[Mistake] = &[
     ("proxy --config noport.toml", 2, &["line 1", "socks", "127.0.0.1:1080"]),
     ("proxy --config names.toml", 2, &["line 5", "name localhost too", "of its own"]),
     ("proxy --config bytes.toml", 2, &["must be text"]),
+    ("proxy --config network.toml", 2, &["line 1", "intercept", "as in: tcp dport { 80, 443 }"]),
     ("serve --config text.toml", 2, &["give a list", "[\""]),
     ("serve --config same.toml", 2, &["127.0.0.1:7000", "twice"]),
     ("serve --config word.toml", 2, &["os is not in quotes", "rng = \"os\""]),
@@ -268,6 +269,7 @@ fn write_files(place: &Path) {
     write("names.toml", &[socks, &named, &named].concat());
     write("noport.toml", &["socks = \"127.0.0.1\"\n", channel].concat());
     fs::write(place.join("bytes.toml"), [0xFF, 0xFE]).unwrap();
+    write("network.toml", &["intercept = \"10.0.0.0/8\"\n", channel].concat());
     write("serve.toml", &["listen = [\"127.0.0.1:7000\"]\n", allow].concat());
     write("text.toml", &["listen = \"127.0.0.1:7000\"\n", allow].concat());
     write("same.toml", &["listen = [\"127.0.0.1:7000\", \"127.0.0.1:7000\"]\n", allow].concat());
