@@ -26,6 +26,7 @@ mod lost_channels;
 mod many_clients;
 mod missing_channels;
 mod pair;
+mod quotas;
 mod random_faults;
 mod recovery;
 mod relay;
@@ -89,6 +90,7 @@ fn main() -> ExitCode {
         fail_closed::the_kernel_accepts_the_rules_of_every_kind_of_end,
         fail_closed::a_closed_server_answers_its_client_only,
         fail_closed::direct_networks_stay_reachable_and_nothing_else_opens,
+        quotas::a_channel_without_quota_is_left_out_over_a_restart,
         reloads::a_hundred_reloads_under_load_lose_no_packet,
         reloads::a_raised_floor_holds_when_a_channel_goes_down,
         terms::a_client_may_raise_the_floor,

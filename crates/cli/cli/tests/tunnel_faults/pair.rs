@@ -181,6 +181,15 @@ impl Pair {
         fs::write(path, text.replace(&server, &format!("server = \"{name}\""))).unwrap();
     }
 
+    /// Adds a setting to the channel to a server in the configuration of an end.
+    pub(crate) fn add_to_channel(&self, end: &str, server: SocketAddr, setting: &str) {
+        let path = self.place.path().join(end).join("tunnel.toml");
+        let text = fs::read_to_string(&path).unwrap();
+        let line = format!("server = \"{server}\"\n");
+        assert!(text.contains(&line), "{text}");
+        fs::write(path, text.replace(&line, &format!("{line}{setting}\n"))).unwrap();
+    }
+
     /// Has an end read its configuration again.
     pub(crate) fn hang_up(&self, name: &str) {
         kill_process(Pid::from_child(&self.ends[name].process.0), Signal::HUP).unwrap();
