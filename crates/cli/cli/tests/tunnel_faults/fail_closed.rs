@@ -16,7 +16,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use tempfile::TempDir;
 
 use crate::emulation::{self, WAIT_TIMEOUT};
-use crate::pair::{Channel, Pair, SERVER, over, until};
+use crate::pair::{Channel, PORT, Pair, SERVER, over, until};
 use crate::sniffer::destinations;
 use crate::stream::{Stream, StreamRate};
 
@@ -431,6 +431,38 @@ pub(crate) fn a_closed_server_answers_its_client_only() {
     for device in [None, Some("a"), Some("b")] {
         let sent = udp(server, to, device).send_to(b"in the clear", &to.into());
         assert!(sent.is_err(), "by {device:?}");
+    }
+    stream.wait_for(100);
+}
+
+/// A client whose channels are of IPv6 reaches its server although all of IPv6 is closed: it finds
+/// its neighbours, and sends nothing but the channels' datagrams.
+pub(crate) fn a_closed_client_over_ipv6_reaches_its_server() {
+    let results = tempfile::tempdir_in(sandbox::SCRATCH).unwrap();
+    let network = emulation::network(TOPOLOGY, results.path());
+    let channels = UPLINKS.map(|link| {
+        let server = format!("[fd00::{}]:{PORT}", network.address("server", link).unwrap());
+        let server = server.parse().unwrap();
+        Channel { device: Some(link), rate_mbit: None, ..Channel::new(server, server) }
+    });
+    let settings = "kappa = 2\nmu = 3";
+    let closed = format!("{settings}\nfail_closed = true\nroutes = [\"::/0\"]");
+    let mut pair = Pair::prepare(network, [closed.as_str(), settings], &channels);
+    pair.start_end("server");
+    pair.start_end("client");
+    for channel in 0..UPLINKS.len() {
+        pair.wait_for_states("client", channel, ["up", "up"]);
+    }
+    let (client, server) = (pair.host("client"), pair.host("server"));
+    let stream = Stream::start(client, server, "fd09::1", StreamRate::LIGHT);
+    stream.wait_for(100);
+    for (channel, link) in channels.iter().zip(UPLINKS) {
+        let send = |port| {
+            let to = SocketAddr::new(channel.server.ip(), port);
+            udp(client, to, Some(link)).send_to(b"in the clear", &to.into())
+        };
+        assert!(send(PORT).is_ok(), "the server's port is open");
+        assert!(send(9).is_err(), "by {link}");
     }
     stream.wait_for(100);
 }

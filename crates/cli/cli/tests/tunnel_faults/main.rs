@@ -89,6 +89,7 @@ fn main() -> ExitCode {
         fail_closed::rules_that_another_program_removes_are_restored,
         fail_closed::the_kernel_accepts_the_rules_of_every_kind_of_end,
         fail_closed::a_closed_server_answers_its_client_only,
+        fail_closed::a_closed_client_over_ipv6_reaches_its_server,
         fail_closed::direct_networks_stay_reachable_and_nothing_else_opens,
         quotas::a_channel_without_quota_is_left_out_over_a_restart,
         reloads::a_hundred_reloads_under_load_lose_no_packet,
