@@ -457,6 +457,9 @@ fn a_plan_is_written_as_the_settings_of_a_tunnel() {
     assert_eq!(again.lines().count(), tunnel.lines().count(), "{again}");
     assert!(again.contains("# kept\n") && again.contains("\nmu = 3\n"), "{again}");
     assert!(again.contains("max_risk = 0.2"), "{again}");
+    // A bound that the options have replaced, and the plan breaks, does not stay.
+    let open = succeed(&format!("--channels {} --kappa 1 --mu 3 --toml", name(&path)));
+    assert!(open.contains("# This plan does not keep it: max_risk = 0.2\n"), "{open}");
     let groups = format!("{MIXED} --group z=0.1,l=0,channels=fibre+dsl --max-risk 0.5 --toml");
     assert!(refused(&groups).contains("a tunnel has no groups"));
 }

@@ -7,6 +7,9 @@ use model::ScheduleObjective;
 use planning::{FIRST_PRIORITY, PlanAnswer, PlanChannels};
 use remicss::TunnelConfig;
 
+/// The relative error of what a plan promises.
+const TOLERANCE: f64 = 1e-6;
+
 /// A key above the first `[[channel]]` and its value.
 type Setting = (&'static str, String);
 
@@ -21,8 +24,9 @@ pub(super) fn settings(
     tunnel: Option<&str>,
 ) -> Result<String, CommandFailure> {
     let settings = plan_settings(channels, answer)?;
+    let broken = tunnel.map(|text| broken_bounds(text, answer, &settings)).unwrap_or_default();
     let text = match tunnel {
-        Some(text) => changed(text, &settings),
+        Some(text) => changed(text, &settings, &broken),
         None => fragment(channels, &settings),
     };
     if tunnel.is_some() {
@@ -33,7 +37,9 @@ pub(super) fn settings(
                 "mu" => config.mu.to_string() == *value,
                 "min_threshold" => config.min_threshold.to_string() == *value,
                 _ => true,
-            })
+            }) && bounds(&config)
+                .iter()
+                .all(|(key, bound)| bound.is_none() || !broken.contains(key))
         });
         if !is_right {
             let lines = lines(&settings);
@@ -45,6 +51,37 @@ pub(super) fn settings(
         }
     }
     Ok(text)
+}
+
+/// The bounds of a configuration by their keys.
+fn bounds(config: &TunnelConfig) -> [(&'static str, Option<f64>); 4] {
+    let bounds = &config.bounds;
+    [
+        ("max_risk", bounds.max_risk),
+        ("max_loss", bounds.max_loss),
+        ("max_delay_ms", bounds.max_delay_ms),
+        ("min_rate_mbit", bounds.min_rate_mbit),
+    ]
+}
+
+/// The bounds of a configuration that are not in `settings`, and that the plan does not keep: the
+/// options have replaced them.
+fn broken_bounds(text: &str, answer: &PlanAnswer, settings: &[Setting]) -> Vec<&'static str> {
+    let Ok(config) = TunnelConfig::from_toml(text) else { return Vec::new() };
+    let Some(averages) = answer.planned.as_ref().map(|planned| &planned.averages) else {
+        return Vec::new();
+    };
+    let is_broken = |key: &str, bound: f64| match key {
+        "max_risk" => averages.risk > bound * (1.0 + TOLERANCE),
+        "max_loss" => averages.loss > bound * (1.0 + TOLERANCE),
+        "max_delay_ms" => averages.delay_ms > bound * (1.0 + TOLERANCE),
+        _ => averages.rate < bound * (1.0 - TOLERANCE),
+    };
+    let is_set = |key: &str| settings.iter().any(|(name, _)| *name == key);
+    let broken = bounds(&config).into_iter().filter_map(|(key, bound)| {
+        bound.filter(|bound| !is_set(key) && is_broken(key, *bound)).map(|_| key)
+    });
+    broken.collect()
 }
 
 fn plan_settings(
@@ -103,8 +140,9 @@ fn lines<'a>(settings: impl IntoIterator<Item = &'a Setting>) -> String {
     lines.collect::<Vec<_>>().concat()
 }
 
-/// The text with these settings instead of those that it has, and all else as it was.
-fn changed(text: &str, settings: &[Setting]) -> String {
+/// The text with these settings instead of those that it has, without `broken` bounds, which become
+/// comments, and all else as it was.
+fn changed(text: &str, settings: &[Setting], broken: &[&str]) -> String {
     let mut left: Vec<&Setting> = settings.iter().collect();
     let mut changed = String::new();
     let mut is_above_tables = true;
@@ -117,6 +155,9 @@ fn changed(text: &str, settings: &[Setting]) -> String {
         let place = left.iter().position(|(name, _)| is_above_tables && *name == key);
         match place {
             Some(place) => changed += &lines([left.remove(place)]),
+            None if is_above_tables && broken.contains(&key) => {
+                changed.extend(["# This plan does not keep it: ", line]);
+            }
             None => changed += line,
         }
     }
@@ -162,14 +203,15 @@ mod tests {
 
     #[test]
     fn settings_replace_those_of_the_text_and_nothing_else() {
-        let text = "# a comment\nkappa = 2 # privacy\nmu=3\naddresses = []\n\n[[channel]]\n\
-                    server = \"192.0.2.1:1\"\nmu = 9\n";
+        let text = "# a comment\nkappa = 2 # privacy\nmu=3\naddresses = []\nmax_loss = 0.1\n\
+                    min_rate_mbit = 1\n\n[[channel]]\nserver = \"192.0.2.1:1\"\nmu = 9\n";
         let settings =
             [("kappa", "2.5".into()), ("mu", "2.75".into()), ("max_risk", "0.01".into())];
         assert_eq!(
-            changed(text, &settings),
-            "# a comment\nkappa = 2.5\nmu = 2.75\naddresses = []\n\nmax_risk = 0.01\n[[channel]]\n\
-             server = \"192.0.2.1:1\"\nmu = 9\n"
+            changed(text, &settings, &["max_loss"]),
+            "# a comment\nkappa = 2.5\nmu = 2.75\naddresses = []\n\
+             # This plan does not keep it: max_loss = 0.1\nmin_rate_mbit = 1\n\n\
+             max_risk = 0.01\n[[channel]]\nserver = \"192.0.2.1:1\"\nmu = 9\n"
         );
     }
 }
