@@ -331,6 +331,9 @@ fn target<T: FromStr<Err = ServiceTargetError>>(value: &ConfigValue<'_>, key: &s
     let refused = |error: ServiceTargetError| {
         let fix = match error {
             ServiceTargetError::BadNetwork => "write ADDRESS/PREFIX:PORT, as in 192.0.2.0/24:80",
+            _ if key.starts_with("allow") => {
+                "write HOST:PORT, or all addresses of a network, as in 192.0.2.0/24:80"
+            }
             _ => "write HOST:PORT",
         };
         value.refuse(format!("{key} = \"{text}\": {error}"), fix);

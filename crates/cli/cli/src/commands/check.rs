@@ -249,11 +249,18 @@ impl CheckDocument {
         let changed = self.splits.iter().filter(|split| split.is_changed()).count();
         let damaged = self.wrong.iter().filter(|file| file.is_changed).count();
         if changed + damaged > 0 {
+            let in_splits =
+                (changed > 0).then(|| format!("in {changed} of {} splits", self.splits.len()));
+            let in_none = match damaged {
+                0 => None,
+                1 => Some("a file that belongs to no split".to_owned()),
+                more => Some(format!("{more} files that belong to no split")),
+            };
+            let places: Vec<String> = in_splits.into_iter().chain(in_none).collect();
             return Some(CommandFailure::Refused(format!(
-                "shares were changed or damaged: in {changed} of {} splits, and {damaged} files \
-                 that belong to none; replace them, or join the right ones and split the file \
-                 again",
-                self.splits.len()
+                "shares were changed or damaged: {}; replace them, or join the right ones and \
+                 split the file again",
+                places.join(", and ")
             )));
         }
         let short = self.splits.iter().filter(|it| it.result != SplitCheckResult::Verified);

@@ -26,6 +26,10 @@ const MAX_TEXT_LEN: usize = 1 << 20;
 /// The first bytes of a share file by which a damaged one is recognised, whatever its name is.
 const MAGIC_BEGINNING: &[u8] = b"\x8BSND";
 
+/// How the pages of `split --paper` begin, and what to do with one that is given as a share.
+const PAGE_BEGINNING: &[u8] = b"<!DOCTYPE html>";
+const PAGE_ADVICE: &str = "a page to print: write its lines, or what its codes say, into a text";
+
 /// The shares in the files given to a command.
 #[derive(Default)]
 pub(crate) struct ShareScan {
@@ -175,7 +179,9 @@ impl ShareScan {
         if !is_meant {
             self.others += 1;
         } else if is_other && !is_named && !begins {
-            self.faulty.push(FaultyFile::unusable(&path, None, error.to_string()));
+            let is_page = beginning.starts_with(PAGE_BEGINNING);
+            let reason = if is_page { PAGE_ADVICE.to_owned() } else { error.to_string() };
+            self.faulty.push(FaultyFile::unusable(&path, None, reason));
         } else {
             self.faulty.push(FaultyFile::changed(&path, None, error.to_string()));
         }

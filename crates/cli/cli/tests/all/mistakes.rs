@@ -92,6 +92,7 @@ const CONFIGURATIONS: &[Mistake] = &[
     ("proxy --config bytes.toml", 2, &["must be text"]),
     ("proxy --config network.toml", 2, &["line 1", "intercept", "as in: tcp dport { 80, 443 }"]),
     ("serve --config text.toml", 2, &["give a list", "[\""]),
+    ("serve --config any.toml", 2, &["line 2", "*:80", "all addresses of a network, as in"]),
     ("serve --config same.toml", 2, &["127.0.0.1:7000", "twice"]),
     ("serve --config word.toml", 2, &["os is not in quotes", "rng = \"os\""]),
     ("tunnel --config home.toml", 2, &["~", "write the whole path"]),
@@ -271,6 +272,7 @@ fn write_files(place: &Path) {
     fs::write(place.join("bytes.toml"), [0xFF, 0xFE]).unwrap();
     write("network.toml", &["intercept = \"10.0.0.0/8\"\n", channel].concat());
     write("serve.toml", &["listen = [\"127.0.0.1:7000\"]\n", allow].concat());
+    write("any.toml", "listen = [\"127.0.0.1:7000\"]\nallow = [\"*:80\"]\n");
     write("text.toml", &["listen = \"127.0.0.1:7000\"\n", allow].concat());
     write("same.toml", &["listen = [\"127.0.0.1:7000\", \"127.0.0.1:7000\"]\n", allow].concat());
     write("word.toml", &["listen = [\"127.0.0.1:7000\"]\nrng = os\n", allow].concat());

@@ -64,6 +64,16 @@ fn mistyped_and_missing_lines_are_named() {
 }
 
 #[test]
+fn a_page_that_is_given_as_a_share_is_refused_with_what_to_do() {
+    let place = TestDirectory::new();
+    place.split("-k 2 -m 2 --paper", &bytes(40));
+    for command in ["join --out x secret.1.html secret.2.html", "check secret.1.html"] {
+        let message = place.fail(2, command);
+        assert!(message.contains("secret.1.html (a page to print: write its lines"), "{message}");
+    }
+}
+
+#[test]
 fn a_change_that_fits_its_checksum_is_detected() {
     let place = TestDirectory::new();
     place.split("-k 2 -m 2 --paper", &bytes(40));
