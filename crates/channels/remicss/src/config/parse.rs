@@ -162,7 +162,7 @@ fn config(table: &ConfigTable<'_>) -> Option<TunnelConfig> {
         rng: table.choice("rng", &[("seeded", RandomSource::Seeded), ("os", RandomSource::Os)]),
         order: table.choice("order", &[("auto", PacketOrder::Auto), ("off", PacketOrder::Off)]),
         tamper_code: flag(table, "tamper_code", true),
-        device: device(table)?,
+        device: device(table, known)?,
         kappa: kappa?,
         mu: mu?,
         min_threshold: min_threshold?,
@@ -476,12 +476,19 @@ fn may_roam(
     table.report_key("roaming", ConfigProblem::new(what, fix).summarized(summary));
 }
 
-fn device(table: &ConfigTable<'_>) -> Option<String> {
+/// The name of the tunnel's own device, which is no channel's: `fail_closed` would leave that open.
+fn device(table: &ConfigTable<'_>, channels: &[TunnelChannelConfig]) -> Option<String> {
     let Some(value) = table.get("device") else { return Some("sunder0".to_owned()) };
     let device = value.text()?;
     if device.is_empty() || device.len() > 15 || device.contains(['/', ' ']) {
         let what = format!("device = \"{device}\" is not the name of a device");
         value.refuse(what, "give 1 to 15 letters");
+        return None;
+    }
+    let is_uplink = |channel: &TunnelChannelConfig| channel.device.as_deref() == Some(device);
+    if let Some(index) = channels.iter().position(is_uplink) {
+        let what = format!("device = \"{device}\" is the uplink of channel {}", index + 1);
+        value.refuse(what, "leave it out here: above the channels it is the tunnel's own device");
         return None;
     }
     Some(device.to_owned())

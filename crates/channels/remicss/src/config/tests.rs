@@ -184,6 +184,7 @@ fn networks_that_are_reached_directly_are_parts_of_closed_ones() {
             "fail_closed = true\ndevice = \"a*\"",
             "`fail_closed` needs devices whose names are plain",
         ),
+        ("device = \"wwan0\"", "device = \"wwan0\" is the uplink of channel 2"),
     ] {
         let message = with(settings).unwrap_err().to_string();
         assert!(message.contains(expected), "{settings}: {message}");

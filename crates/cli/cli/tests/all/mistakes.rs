@@ -96,6 +96,7 @@ const CONFIGURATIONS: &[Mistake] = &[
     ("serve --config same.toml", 2, &["127.0.0.1:7000", "twice"]),
     ("serve --config word.toml", 2, &["os is not in quotes", "rng = \"os\""]),
     ("tunnel --config home.toml", 2, &["~", "write the whole path"]),
+    ("tunnel close --config uplink.toml", 2, &["the device lo", "a name of its own"]),
     ("tunnel --config two.toml", 2, &["kappa", "number"]),
     ("tunnel --config nokey.toml", 2, &["key none.key: no such file", "sunder key new none.key"]),
 ];
@@ -278,6 +279,8 @@ fn write_files(place: &Path) {
     write("word.toml", &["listen = [\"127.0.0.1:7000\"]\nrng = os\n", allow].concat());
     write("home.toml", &[tunnel, "key = \"~/none.key\"\n", channel].concat());
     write("nokey.toml", &[tunnel, "key = \"none.key\"\n", channel].concat());
+    let closed = "fail_closed = true\ndevice = \"lo\"\n";
+    write("uplink.toml", &[tunnel, closed, channel].concat());
     write("two.toml", &["kappa = \"two\"\nmu = 1\n", channel].concat());
     assert!(sunder(place, "split -k 2 -m 3 plan.txt").status.success());
     assert!(sunder(place, "split -k 2 -m 3 other.txt").status.success());

@@ -3,7 +3,7 @@
 
 use std::io::ErrorKind;
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
@@ -103,8 +103,17 @@ pub(super) fn open(arguments: &OpenArguments) -> Result<(), CommandFailure> {
 /// Closes this host.
 ///
 /// # Errors
-/// If the rules cannot be set.
+/// If the tunnel's device is another one, such as an uplink, which would stay open, or the rules
+/// cannot be set.
 pub(super) fn now_closed(config: &TunnelConfig) -> Result<HostClosure, CommandFailure> {
+    let device = Path::new("/sys/class/net").join(&config.device);
+    if device.exists() && !device.join("tun_flags").exists() {
+        let message = format!(
+            "the device {} exists, and is not a tunnel's: give the tunnel's `device` a name of its own",
+            config.device
+        );
+        return Err(CommandFailure::Usage(message));
+    }
     fail_closed::close(config).map_err(|error| failure(&error))
 }
 
