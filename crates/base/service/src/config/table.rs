@@ -28,8 +28,12 @@ impl ConfigReadContext {
         self.problems.into_inner()
     }
 
+    /// Reports a problem, unless it is known: a value may be read several times.
     fn report(&self, problem: ConfigProblem) {
-        self.problems.borrow_mut().push(problem);
+        let mut problems = self.problems.borrow_mut();
+        if !problems.contains(&problem) {
+            problems.push(problem);
+        }
     }
 
     fn is_malformed(&self, name: &str) -> bool {

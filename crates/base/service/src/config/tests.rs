@@ -67,6 +67,20 @@ fn what_is_right_has_no_problem() {
 }
 
 #[test]
+fn a_problem_is_reported_once_however_often_its_value_is_read() {
+    let text = "least = \"x\"\n[[channel]]\nservr = \"192.0.2.1:1\"\n";
+    let reader = |table: &ConfigTable<'_>| -> Option<()> {
+        for _ in 0..2 {
+            table.get("least").and_then(|least| least.integer_in::<u8>(1..=16));
+            table.tables("channel");
+        }
+        Some(())
+    };
+    let problems = read(text, KEYS, reader).unwrap_err();
+    assert_eq!(problems.into_iter().count(), 2);
+}
+
+#[test]
 fn every_problem_has_its_place_and_fix() {
     let text = "listen = [\n  \"127.0.0.1:1\",\n  \"x\",\n]\nleast = 17\nrng = \"dice\"\n\
                 rate = \"2\"\nwipe = 1\npool.size = 10\n[[channel]]\n[[channel]]\nserver = 1\n\
