@@ -27,7 +27,7 @@ pub enum KeyFileError {
         fix: String,
     },
     /// It cannot be read.
-    #[error("key {}: {source}", .path.display())]
+    #[error("key {}: {source}{}", .path.display(), remedy(.source))]
     Unreadable {
         /// The file.
         path: PathBuf,
@@ -82,6 +82,15 @@ pub fn read(path: &Path) -> Result<Zeroizing<[u8; KEY_LEN]>, KeyFileError> {
     let whole = text.get(..len).filter(|text| text.len() < MAX_FILE);
     let key = whole.and_then(|text| parse_digits(text.trim_ascii()));
     key.ok_or_else(|| KeyFileError::Digits { path: path.to_owned() })
+}
+
+/// What to do about a file that cannot be read, after a semicolon.
+fn remedy(error: &io::Error) -> &'static str {
+    match error.kind() {
+        ErrorKind::IsADirectory => "; name a file in it",
+        ErrorKind::PermissionDenied => "; run this as the user whose key it is, or as root",
+        _ => "",
+    }
 }
 
 /// Reads a key file until it ends or `buffer` is full. Returns the number of bytes read. `fix` says

@@ -46,6 +46,13 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CommandFailure> {
         "--server",
         "The server's addresses, one on each network, such as 192.0.2.10:7000",
     )?;
+    let mut known = servers.iter().filter_map(RemoteAddress::known);
+    if let Some(any) = known.find(|it| it.ip().is_unspecified()) {
+        return Err(CommandFailure::Usage(format!(
+            "--server {any} is no address of another host: give one by which this host reaches the \
+             server"
+        )));
+    }
     check_devices(device.len(), servers.len())?;
     let text = config(arguments.socks, &servers, device);
     check::<Proxy>(&text, file)?;
