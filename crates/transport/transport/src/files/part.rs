@@ -2,6 +2,7 @@
 
 use std::fs::{File, OpenOptions, Permissions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
@@ -71,16 +72,14 @@ impl PartialFile {
     ) -> Result<Self, PartialFileError> {
         let path = directory.join(format!(".{name}.part"));
         let failed = |source| PartialFileError::System { name: name.to_string(), source };
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(PRIVATE)
-            // A link or a device is not accepted. Opening a pipe would wait for its reader.
-            .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
-            .open(&path)
-            .map_err(failed)?;
+        let file = match open_part(&path) {
+            // An earlier attempt has given it the permissions of a file that nobody may write.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                make_private(&path).and_then(|()| open_part(&path)).map_err(|_| error)
+            }
+            opened => opened,
+        };
+        let file = file.map_err(failed)?;
         let metadata = file.metadata().map_err(failed)?;
         if !metadata.is_file() {
             return Err(failed(io::Error::other("its .part is not a regular file; remove it")));
@@ -204,6 +203,31 @@ impl UnsyncedFile {
     pub(super) fn publish(self, overwrites: bool) -> Result<(), PartialFileError> {
         take_name(&self.directory, &self.name, &self.path, overwrites)
     }
+}
+
+/// Opens or creates the regular file at this path. A link or a device is not accepted.
+fn open_part(path: &Path) -> io::Result<File> {
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(PRIVATE)
+        // Opening a pipe would wait for its reader.
+        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
+        .open(path)
+}
+
+/// Gives a regular file the permissions of a partial one, without opening it or following a link.
+fn make_private(path: &Path) -> io::Result<()> {
+    let flags = libc::O_PATH | libc::O_NOFOLLOW;
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    // The system does not change the permissions of such a descriptor itself.
+    let opened = format!("/proc/self/fd/{}", file.as_raw_fd());
+    std::fs::set_permissions(opened, Permissions::from_mode(PRIVATE))
 }
 
 /// Does work that may take long, and calls `report` at intervals.

@@ -10,6 +10,8 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+
 use super::{Receiving, pattern, refusal, security};
 use crate::files::{FileSendError, SentTree, send_tree};
 use crate::net::connect;
@@ -91,6 +93,42 @@ fn parts_are_continued_if_they_are_the_beginning() {
         );
     }
     assert!(!to.path().join("docs/.z.part").exists());
+}
+
+/// A connection that broke before the files had their names has left parts with the permissions of
+/// the files.
+#[test]
+fn parts_that_may_not_be_written_are_continued() {
+    thread::spawn(continue_unwritable_parts).join().unwrap();
+}
+
+fn continue_unwritable_parts() {
+    // Root could write them nevertheless. The threads that this one starts inherit that it cannot.
+    let mut sets = capabilities(None).unwrap();
+    sets.effective.remove(CapabilitySet::DAC_OVERRIDE);
+    set_capabilities(None, sets).unwrap();
+    let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let docs = docs(from.path());
+    fs::set_permissions(docs.join("a/b"), Permissions::from_mode(0o750)).unwrap();
+    fs::create_dir(to.path().join("docs")).unwrap();
+    for (name, mode) in [("z", 0o444), ("none", 0o000)] {
+        let part = to.path().join(format!("docs/.{name}.part"));
+        fs::copy(docs.join(name), &part).unwrap();
+        fs::set_permissions(&part, Permissions::from_mode(mode)).unwrap();
+        fs::set_permissions(docs.join(name), Permissions::from_mode(0o400)).unwrap();
+    }
+    let receiving = Receiving::new(to.path(), false);
+    let sent = send(&receiving, slice::from_ref(&docs)).unwrap();
+    assert_eq!(sent.resumed_from, 262_144);
+    for name in ["none", "z"] {
+        let there = to.path().join("docs").join(name);
+        assert!(fs::read(&there).unwrap() == fs::read(docs.join(name)).unwrap(), "{name}");
+        assert_eq!(there.metadata().unwrap().mode() & 0o777, 0o400, "{name}");
+    }
+    // The same of a single file.
+    let one = docs.join("z");
+    fs::copy(&one, to.path().join(".z.part")).unwrap();
+    assert_eq!(receiving.send(&one).unwrap().resumed_from, 262_144);
 }
 
 #[test]
