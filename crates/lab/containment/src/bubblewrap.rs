@@ -14,6 +14,12 @@ const DIRECTORIES: [&str; 4] = ["/usr/bin", "/bin", "/usr/local/bin", "/run/curr
 /// The folder of a command, as it sees it.
 pub(crate) const FOLDER: &str = "/folder";
 
+/// The program of the host that a command is given, as it sees it.
+const PROGRAM: &str = "/dev/shm/sunder";
+
+/// The same for the init of a virtual machine.
+const PROGRAM_IN_BASE: &str = "tmp/sunder";
+
 /// Says on standard input, a socket, that the sandbox is ready, waits for an answer, and becomes
 /// the command.
 const START: &str = "echo >&0; read -r go; exec \"$@\" </dev/null";
@@ -63,6 +69,7 @@ pub(crate) fn arguments(
     descriptors: SandboxDescriptors,
 ) -> Vec<OsString> {
     let mut arguments = BubblewrapArguments::default();
+    let program = workspace.path("program");
     for option in [
         "--unshare-user",
         "--unshare-pid",
@@ -93,6 +100,7 @@ pub(crate) fn arguments(
             for (name, path) in [("shm", "/dev/shm"), ("tmp", "/tmp"), ("folder", FOLDER)] {
                 arguments.add(&[&"--bind", &workspace.path(name), &path]);
             }
+            arguments.add(&[&"--ro-bind-try", &program, &PROGRAM]);
             arguments.add_etc("", workspace);
             arguments.add(&[&"--remount-ro", &"/dev", &"--remount-ro", &"/"]);
             arguments.add(&[&"--chdir", &directory]);
@@ -108,6 +116,8 @@ pub(crate) fn arguments(
             for name in ["proc", "dev", "tmp"] {
                 arguments.add(&[&"--dir", &Path::new(BASE).join(name)]);
             }
+            let in_base = Path::new(BASE).join(PROGRAM_IN_BASE);
+            arguments.add(&[&"--ro-bind-try", &program, &in_base]);
             let folder = format!("{BASE}{FOLDER}");
             arguments.add(&[&"--ro-bind", &workspace.path("folder"), &folder]);
             if processor == MachineProcessor::Hardware {

@@ -21,6 +21,8 @@ pub struct ContainedCommand {
     pub folder: UploadedFolder,
     /// Its working directory, relative to the folder.
     pub directory: PathBuf,
+    /// A program of the host that it gets as `/dev/shm/sunder`, if it is there.
+    pub program: Option<PathBuf>,
     /// The network namespace in which it runs.
     pub network: OwnedFd,
     /// The virtual machine in which it runs; `None` if it runs in the sandbox itself.

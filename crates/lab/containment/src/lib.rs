@@ -3,7 +3,7 @@
 //! A [`ContainedProcess`] runs a command in the folder that a stranger has uploaded:
 //!
 //! - It sees a read-only base of the system (`/usr`, and a few files of `/etc`), a writable copy of
-//!   the folder, and no other file.
+//!   the folder, the program that it is given, and no other file.
 //! - It has its own processes, and the network of one namespace that the caller chooses.
 //! - It has no capability, and the kernel answers only system calls of an allow list.
 //! - When it reaches one of its [`ContainmentLimits`], all its processes are killed, and the end

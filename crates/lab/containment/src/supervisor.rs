@@ -95,8 +95,17 @@ pub(crate) fn run(
     report: impl FnOnce(String),
 ) -> Result<ContainedEnd, ContainmentError> {
     let bwrap = find_bubblewrap().ok_or(ContainmentError::NotInstalled)?;
-    let ContainedCommand { run, folder, directory, network, machine, limits, output, scratch } =
-        command;
+    let ContainedCommand {
+        run,
+        folder,
+        directory,
+        program,
+        network,
+        machine,
+        limits,
+        output,
+        scratch,
+    } = command;
     let files = machine.as_ref().map(|_| MachineFiles::find()).transpose();
     let files = files.map_err(ContainmentError::NoMachine)?;
     enter(&network).map_err(in_step("make namespaces for a contained command"))?;
@@ -106,6 +115,9 @@ pub(crate) fn run(
     let owner = owner();
     let workspace = CommandWorkspace::new(&scratch, &outer, owner)
         .map_err(in_step("make a file system for a contained command"))?;
+    if let Some(program) = program {
+        workspace.show(&program).map_err(in_step("show a contained command a program"))?;
+    }
     folder.unpack_for(&workspace.path("folder"), &UploadBounds::of_limits(&limits), owner)?;
     let exceptions =
         FilterExceptions { memory: groups.limit_memory(), own_filter: machine.is_some() };

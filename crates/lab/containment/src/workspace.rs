@@ -7,7 +7,7 @@ use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::statvfs;
-use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, unmount};
 use tempfile::TempDir;
 
 use crate::limits::ContainmentLimits;
@@ -57,7 +57,18 @@ impl CommandWorkspace {
         Ok(workspace)
     }
 
-    /// One of its directories: `folder`, `tmp`, `shm` or `etc`.
+    /// Shows a program of the host as the file `program`, if it is there: the command's user may be
+    /// unable to reach its directory.
+    pub(crate) fn show(&self, program: &Path) -> io::Result<()> {
+        if !program.is_file() {
+            return Ok(());
+        }
+        let place = self.path("program");
+        fs::write(&place, "")?;
+        Ok(mount_bind(program, &place)?)
+    }
+
+    /// One of its directories: `folder`, `tmp`, `shm` or `etc`; or the program that it shows.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.place.path().join(name)
     }

@@ -16,7 +16,8 @@ use std::time::Duration;
 
 use attacks::{
     Attack, FORKS, HOST_PROCESS, IGNORING, LIMITS, LISTENING, MEMORY, PORT, REACH, READ,
-    Surroundings, assert_limit, groups, listen_on_the_host, performed, python, secret, tests,
+    Surroundings, assert_given, assert_limit, groups, listen_on_the_host, performed, python,
+    secret, tests,
 };
 use containment::{ContainedExit, ContainmentLimit, ContainmentLimits, find_bubblewrap};
 use libtest_mimic::Arguments;
@@ -47,6 +48,7 @@ fn main() -> ExitCode {
         a_program_is_asked_to_end,
         limits_hold_without_control_groups,
         files_of_the_host_are_not_there,
+        the_given_program_cannot_be_changed,
         nothing_outside_the_folder_can_be_written,
         networks_of_the_host_are_not_reachable,
         calls_that_leave_a_sandbox_are_not_answered,
@@ -282,6 +284,10 @@ fn files_of_the_host_are_not_there() {
         "{output}"
     );
     assert!(!output.contains("shadow") && output.matches("No such file").count() == 6, "{output}");
+}
+
+fn the_given_program_cannot_be_changed() {
+    assert_given(|script| attacked(script, &[], LIMITS));
 }
 
 fn nothing_outside_the_folder_can_be_written() {

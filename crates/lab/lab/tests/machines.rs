@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use attacks::{
     Attack, FORKS, HOST_PROCESS, IGNORING, LISTENING, MEMORY, PORT, REACH, READ, Surroundings,
-    assert_limit, listen_on_the_host, performed, python, secret, tests,
+    assert_given, assert_limit, listen_on_the_host, performed, python, secret, tests,
 };
 use containment::{
     ContainedExit, ContainmentError, ContainmentLimit, ContainmentLimits, GuestMachine,
@@ -46,6 +46,7 @@ fn main() -> ExitCode {
         time_is_limited_although_signals_are_ignored,
         a_program_is_asked_to_end,
         files_of_the_host_are_not_there,
+        the_given_program_cannot_be_changed,
         nothing_outside_the_folder_can_be_written,
         the_kernel_is_the_guests_own,
         a_guest_that_does_not_boot_is_an_error,
@@ -206,6 +207,10 @@ fn files_of_the_host_are_not_there() {
     let listed = "bin dev etc folder lib lib64 proc sbin tmp usr";
     assert_eq!(output.lines().next(), Some(listed), "{output}");
     assert!(!output.contains("shadow") && output.matches("No such file").count() == 6, "{output}");
+}
+
+fn the_given_program_cannot_be_changed() {
+    assert_given(|script| attacked(script, &[], LIMITS));
 }
 
 fn nothing_outside_the_folder_can_be_written() {

@@ -70,7 +70,7 @@ pub(crate) fn contained_pair() {
     }
     let testbed = SiteTestbed::new();
     // The server's port is open to the other site, as on an emulated network.
-    let client = "curl --silent --fail \"http://$1/page\" && id -u && test ! -e /dev/shm/sunder\n";
+    let client = "curl --silent --fail \"http://$1/page\" && id -u && test -x /dev/shm/sunder\n";
     let (trial, output) = performed(&testbed, LISTENING, client);
     assert_eq!(trial["texts"]["result"], "ok", "{trial} {output}");
     assert_eq!(output, "a page\n1000\n");

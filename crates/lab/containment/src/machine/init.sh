@@ -58,8 +58,13 @@ for number in 0:stdin 1:stdout 2:stderr; do
 done
 mount -t devpts -o nosuid,noexec,newinstance,ptmxmode=666 terminals /base/dev/pts
 mount --bind /space/folder /base/folder
-mount --bind /space/tmp /base/tmp
 mount --bind /space/shm /base/dev/shm
+# The program that the command is given.
+if [ -e /base/tmp/sunder ]; then
+    touch /space/shm/sunder
+    mount --bind /base/tmp/sunder /base/dev/shm/sunder || fail "has no program"
+fi
+mount --bind /space/tmp /base/tmp
 mount -o remount,ro,nosuid,noexec /base/dev
 
 hostname contained

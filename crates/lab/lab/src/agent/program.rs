@@ -195,6 +195,7 @@ impl ContainedProgram {
             run,
             folder,
             directory: directory.map_or_else(PathBuf::new, |it| it.below(&PathBuf::new())),
+            program: Some(sandbox::program_link()),
             network: host.namespace().map_err(failed)?,
             machine: None,
             limits,

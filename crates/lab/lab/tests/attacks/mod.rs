@@ -96,6 +96,7 @@ impl Attack {
             run,
             folder: UploadedFolder::open(place.path()).unwrap(),
             directory: "".into(),
+            program: Some(env::current_exe().unwrap()),
             network: File::open("/proc/self/ns/net").unwrap().into(),
             machine,
             limits,
@@ -211,6 +212,19 @@ pub(crate) fn python(program: &str) -> String {
 /// Prints `read PATH` for each argument that can be read.
 pub(crate) const READ: &str = "for path in \"$@\"; do \
                     if cat \"$path\" > /dev/null 2>&1; then echo \"read $path\"; fi; done";
+
+/// Prints the length and a part of the program that it is given, and what it could do to it.
+const GIVEN: &str = "stat -c %s /dev/shm/sunder; test -x /dev/shm/sunder && echo executable
+                     (echo x > /dev/shm/sunder) 2> /dev/null && echo wrote
+                     rm -f /dev/shm/sunder 2> /dev/null && echo removed
+                     head -c 4 /dev/shm/sunder | tail -c 3";
+
+/// Checks that a command is given this program, and cannot change it.
+pub(crate) fn assert_given(attacked: impl FnOnce(&str) -> (ContainedExit, String)) {
+    let length = env::current_exe().unwrap().metadata().unwrap().len();
+    let (_, output) = attacked(GIVEN);
+    assert_eq!(output, format!("{length}\nexecutable\nELF"));
+}
 
 /// A file elsewhere on the host, as of another user.
 pub(crate) fn secret() -> tempfile::NamedTempFile {

@@ -21,7 +21,7 @@ use crate::perform::outputs;
 use crate::perform::program::output_tail;
 use crate::perform::trial_network::TrialHost;
 use crate::perform::trial_program::TrialProgram;
-use crate::sandbox::SCRATCH;
+use crate::sandbox::{SCRATCH, program_link};
 use crate::site::{
     ContainedStart, ProgramSignal, ProgramStart, SiteConnection, SiteProgram, TrialFilePath,
 };
@@ -279,6 +279,7 @@ fn contained<'a>(
         run,
         folder: pair.folder.clone(),
         directory: pair.directory.clone(),
+        program: Some(program_link()),
         network: host.namespace().map_err(failed)?,
         machine,
         limits,
