@@ -4,6 +4,8 @@ use std::fs::{File, Metadata};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{Mode, OFlags, open, openat};
+use rustix::io::Errno;
 use sha2::Sha256;
 
 use super::FileSendError;
@@ -34,8 +36,31 @@ impl OfferedFile {
         let name = name.map_err(|source| FileSendError::Name { path: path.clone(), source })?;
         let file = File::open(&path).map_err(failed)?;
         let metadata = file.metadata().map_err(failed)?;
-        let (length, attributes) = (metadata.len(), FileAttributes::of(&metadata));
-        Ok(Self { path, file, name, length, attributes })
+        Ok(Self::new(path, file, name, &metadata))
+    }
+
+    /// Opens a file below a directory, where no link is followed: someone who may change the
+    /// directory could have made one since it was listed, to a file that only this user may read.
+    pub(super) fn open_below(top: &Path, below: &[FileName]) -> Result<Self, FileSendError> {
+        let Some((name, directories)) = below.split_last() else { return Self::open(top) };
+        let path = below.iter().fold(top.to_owned(), |path, name| path.join(name.as_str()));
+        let file = match open_without_links(top, directories, name) {
+            Ok(file) => file,
+            Err(Errno::LOOP | Errno::NOTDIR) => return Err(FileSendError::Changed { path }),
+            Err(error) => return Err(FileSendError::File { path, source: error.into() }),
+        };
+        match file.metadata() {
+            Ok(metadata) if metadata.is_file() => {
+                Ok(Self::new(path, file, name.clone(), &metadata))
+            }
+            Ok(_) => Err(FileSendError::Changed { path }),
+            Err(source) => Err(FileSendError::File { path, source }),
+        }
+    }
+
+    fn new(path: PathBuf, file: File, name: FileName, metadata: &Metadata) -> Self {
+        let (length, attributes) = (metadata.len(), FileAttributes::of(metadata));
+        Self { path, file, name, length, attributes }
     }
 
     pub(super) fn seek(&mut self, to: u64) -> Result<(), FileSendError> {
@@ -96,4 +121,20 @@ impl OfferedFile {
             _ => FileSendError::File { path: self.path.clone(), source },
         }
     }
+}
+
+/// Opens a file in directories below each other, of which the first one is in `top`.
+fn open_without_links(
+    top: &Path,
+    directories: &[FileName],
+    name: &FileName,
+) -> rustix::io::Result<File> {
+    let to_search = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let mut at = open(top, to_search, Mode::empty())?;
+    for directory in directories {
+        at = openat(&at, directory.as_str(), to_search | OFlags::NOFOLLOW, Mode::empty())?;
+    }
+    // Opening a pipe would wait for its writer.
+    let to_read = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    Ok(openat(&at, name.as_str(), to_read, Mode::empty())?.into())
 }

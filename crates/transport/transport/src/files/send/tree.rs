@@ -149,6 +149,13 @@ struct OutgoingTree {
 }
 
 impl OutgoingTree {
+    /// Opens a file of the list.
+    fn open(&self, path: &TreePath) -> Result<OfferedFile, FileSendError> {
+        let (names, below) = path.names().split_at(1);
+        let top = TreePath::new(names.to_vec()).expect("a name is a path");
+        OfferedFile::open_below(&self.files[&top], below)
+    }
+
     /// Sends on one connection what the receiver does not have.
     fn send(
         &self,
@@ -311,10 +318,9 @@ impl<O: FnMut(FileTransferEvent<'_>)> TreeDataWriter<'_, O> {
 
     fn send_file(&mut self, index: u32, have: u64) -> Result<(), FileSendError> {
         let entry = &self.tree.manifest.entries()[index as usize];
-        let path = &self.tree.files[&entry.path];
-        let mut file = OfferedFile::open(path)?;
+        let mut file = self.tree.open(&entry.path)?;
         if (Some(file.length), file.attributes) != (entry.length, entry.attributes) {
-            return Err(FileSendError::Changed { path: path.clone() });
+            return Err(file.changed());
         }
         let mut state = self.digest_of_beginning(&mut file, have)?;
         let start = TreeFileStart { index, offset: have, digest: digest::value(&state) };

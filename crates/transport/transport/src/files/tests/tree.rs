@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 
 use super::{Receiving, pattern, refusal, security};
-use crate::files::{FileSendError, SentTree, send_tree};
+use crate::files::{FileSendError, FileTransferEvent, SentTree, send_tree};
 use crate::net::connect;
 use crate::options::{ConnectionOptions, TransportChoice};
 use crate::protocol::file::{FileReceiverMessage, FileTransferFailureReason};
@@ -172,6 +172,27 @@ fn links_and_hidden_files_are_skipped_and_links_at_the_receiver_are_not_followed
     let refused = refusal(send(&Receiving::new(to.path(), true), &[docs]));
     assert_eq!(refused, FileTransferFailureReason::System);
     assert_eq!(fs::read(elsewhere.path().join("target")).unwrap(), b"old");
+}
+
+/// Someone who may change a directory that another user sends makes a link in place of a listed
+/// file, to one that only the sender may read.
+#[test]
+fn links_that_are_made_after_the_list_are_not_followed() {
+    for (link, file) in [("docs/z", "docs/z"), ("docs/a", "docs/a/small")] {
+        let [from, to, elsewhere] = [(); 3].map(|()| tempfile::tempdir().unwrap());
+        let docs = docs(from.path());
+        let (listed, moved) = (from.path().join(link), elsewhere.path().join("moved"));
+        let receiving = Receiving::new(to.path(), false);
+        let sent = send_tree(slice::from_ref(&docs), receiving.connecting(), |event| {
+            if matches!(event, FileTransferEvent::Offered { .. }) {
+                // Its length, time and permissions stay.
+                fs::rename(&listed, &moved).unwrap();
+                symlink(&moved, &listed).unwrap();
+            }
+        });
+        assert!(matches!(sent, Err(FileSendError::Changed { .. })), "{link}: {sent:?}");
+        assert!(!to.path().join(file).exists(), "{link}");
+    }
 }
 
 /// A sender of its own making, with names that lead elsewhere.
