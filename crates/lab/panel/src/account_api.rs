@@ -82,10 +82,7 @@ pub(crate) async fn login(
     let service = service(&state)?;
     let LoginRequest { name, password } = request?.0;
     let session = service.login(name, password, address(source)).await?;
-    // The session that the browser had is not kept for another one.
-    if let PageVisitor::Account(visitor) = visitor {
-        service.end_session(visitor.session.as_str())?;
-    }
+    end_earlier(&service, &visitor)?;
     Ok(signed_in(&state, &session))
 }
 
@@ -103,11 +100,13 @@ pub(crate) async fn logout(
 
 pub(crate) async fn accept(
     State(state): State<PanelState>,
+    RunVisitor(visitor): RunVisitor,
     request: Result<Json<AcceptRequest>, JsonRejection>,
 ) -> ApiResult<Response> {
     let service = service(&state)?;
     let AcceptRequest { secret, password } = request?.0;
     let session = service.accept(secret, password).await?;
+    end_earlier(&service, &visitor)?;
     Ok(signed_in(&state, &session))
 }
 
@@ -125,6 +124,14 @@ pub(crate) async fn change_password(
     let session = service.change_password(account, old, new, address(source)).await?;
     state.queue().changed();
     Ok(signed_in(&state, &session))
+}
+
+/// Ends the session that the browser had: it is not kept for another one.
+fn end_earlier(service: &AccountService, visitor: &PageVisitor) -> ApiResult<()> {
+    match visitor {
+        PageVisitor::Account(visitor) => service.end_session(visitor.session.as_str()),
+        _ => Ok(()),
+    }
 }
 
 fn service(state: &PanelState) -> ApiResult<Arc<AccountService>> {

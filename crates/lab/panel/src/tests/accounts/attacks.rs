@@ -61,6 +61,17 @@ async fn a_session_that_an_attacker_has_set_is_never_signed_in() {
 }
 
 #[tokio::test]
+async fn a_session_ends_when_its_browser_accepts_an_invitation() {
+    let panel = AccountPanel::new(SHORT);
+    let mut browser = panel.join("alice").await;
+    let earlier = Browser { panel: &panel, cookie: browser.cookie.clone() };
+    let request = json!({ "secret": panel.invite("bob"), "password": PASSWORD });
+    assert_eq!(browser.enter("POST", "/api/invitation", &request).await, StatusCode::NO_CONTENT);
+    assert_eq!(browser.get("/api/session").await["name"], "bob");
+    assert!(!earlier.is_live().await);
+}
+
+#[tokio::test]
 async fn other_pages_change_nothing() {
     let panel = AccountPanel::new(SHORT);
     let alice = panel.join("alice").await;
