@@ -266,17 +266,21 @@ impl RelayState {
 
     /// Connects this party to the one that waits under a token.
     async fn connect(self: Arc<Self>, mut stream: TcpStream, from: SocketAddr, token: RelayToken) {
-        let deadline = Instant::now() + CONNECT_TIMEOUT;
+        let (deadline, own) = (Instant::now() + CONNECT_TIMEOUT, source(from.ip()));
         loop {
             let changed = self.changed.notified();
-            // The permit is returned if no party waits, so that searching does not use up pairs.
-            let Some(mut place) = self.pairs.take(source(from.ip())) else {
+            let is_waiting = self.lock().has(token);
+            // A party that finds nobody uses up no pair, and evicts none.
+            let place = if is_waiting { self.pairs.take(own) } else { None };
+            if place.is_none() && (is_waiting || !self.pairs.has_room(own)) {
                 self.refuse(&self.counts.too_many_pairs, from.ip(), "there are too many pairs");
                 let _ = stream.write_all(&[RelayResponse::Refused as u8]).await;
                 return;
-            };
-            let found = timeout_at(deadline, self.take(token)).await;
-            if let Ok(Some((mut other, other_source))) = found {
+            }
+            if let Some(mut place) = place
+                && let Ok(Some((mut other, other_source))) =
+                    timeout_at(deadline, self.take(token)).await
+            {
                 place.add(other_source);
                 if let Ok(ids) = self.grant_datagrams([&mut stream, &mut other]).await {
                     self.counts.joined.add(1);
@@ -284,8 +288,14 @@ impl RelayState {
                     // In its own task, which is not evicted for arriving connections.
                     let state = self.clone();
                     tokio::spawn(async move {
-                        let heard_at = || state.datagrams.heard_at(ids);
-                        splice(stream, other, &state.counts, heard_at).await;
+                        let (counts, heard_at) = (&state.counts, || state.datagrams.heard_at(ids));
+                        tokio::select! {
+                            () = splice(stream, other, counts, heard_at) => {}
+                            () = place.evicted() => {
+                                let why = "it had a pair, and others need its room";
+                                state.refuse(&counts.too_many_pairs, from.ip(), why);
+                            }
+                        }
                         state.datagrams.remove(ids);
                         info!(%from, "has ended");
                         drop(place);
@@ -293,7 +303,6 @@ impl RelayState {
                 }
                 return;
             }
-            drop(place);
             if timeout_at(deadline, changed).await.is_err() {
                 self.refuse(&self.counts.unknown_token, from.ip(), "nobody waits for it");
                 let _ = stream.write_all(&[RelayResponse::Nobody as u8]).await;
@@ -360,6 +369,11 @@ impl RelayWaitingList {
         self.next += 1;
         self.entries.push_back(WaitingRelayConnection { number: self.next, token, source, take });
         (self.next, evicted.map(|evicted| evicted.source))
+    }
+
+    /// Whether a connection waits under a token.
+    fn has(&self, token: RelayToken) -> bool {
+        self.entries.iter().any(|entry| entry.token == token)
     }
 
     /// Removes the newest connection under a token, as it is the most likely to be alive.

@@ -49,7 +49,7 @@ pub struct RelayRefusalCounts {
     pub malformed: u64,
     /// No party waited under their token.
     pub unknown_token: u64,
-    /// There were too many pairs, in total or from their source.
+    /// There were too many pairs, in total or from their source; or their pair was evicted.
     pub too_many_pairs: u64,
     /// They were evicted before their request, or while they searched for a waiting party.
     pub evicted_arriving: u64,
