@@ -1,12 +1,14 @@
 //! `sunder lab run` with a user's scripts, and in shards.
 
 use std::fs;
-use std::io::Write as _;
-use std::process::{Command, Stdio};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::common::{lab, performed};
+use crate::common::{lab, performed, sunder};
 
 const PAIR: &str = r#"
 about = "A page over two transports"
@@ -141,6 +143,89 @@ fn contained_scripts_use_each_transport() {
         let contained = trial["texts"]["contained"].as_str().unwrap();
         assert_ne!(contained, "not contained");
     }
+}
+
+const SITES: &str = r#"
+about = "Two scripts at two sites"
+[hosts.client]
+site = "fra"
+[hosts.server]
+site = "syd"
+[links.path]
+hosts = ["client", "server"]
+[measure]
+driver = "scripts"
+options = { scripts = "pair", contain = false, client = "client", server = "server", transport = "tcp" }
+[measure.values]
+time = { json = "/time_s", unit = "s" }
+[measure.texts]
+result = { json = "/result" }
+"#;
+
+/// An agent, killed when dropped.
+struct Agent {
+    child: Child,
+    /// `HOST:PORT/KEY`.
+    site: String,
+}
+
+impl Agent {
+    /// Starts an agent on this host; `None`, after a message, if users may not create namespaces.
+    fn start(directory: &Path, peer: &str) -> Option<Self> {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sunder"));
+        command.args(["lab", "agent", "--listen", "[::1]:0", "--peer", peer]);
+        command.current_dir(directory).env("XDG_STATE_HOME", directory).stdin(Stdio::null());
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let site = lines
+            .map_while(Result::ok)
+            .find_map(|line| line.split_once("--sites NAME=").map(|(_, site)| site.to_owned()));
+        if let Some(site) = site {
+            return Some(Self { child, site });
+        }
+        let mut stderr = String::new();
+        child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
+        child.wait().unwrap();
+        assert!(stderr.contains("does not let you make networks"), "{stderr}");
+        eprintln!("skipped: {stderr}");
+        None
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn two_sites_are_reached_by_ipv6() {
+    let Ok(free) = TcpListener::bind("[::1]:0") else {
+        eprintln!("skipped: this host has no IPv6");
+        return;
+    };
+    let port = free.local_addr().unwrap().port();
+    drop(free);
+    let place = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| fs::write(place.path().join(name), text).unwrap();
+    fs::create_dir(place.path().join("pair")).unwrap();
+    let server = "exec /dev/shm/sunder transport serve --insecure --listen";
+    file("pair/file-server.sh", &format!("{server} \"[$2]:{port}\"\n"));
+    let client = "exec /dev/shm/sunder transport measure --insecure --send 10000";
+    file("pair/file-client.sh", &format!("{client} --transport \"$3\" \"[$1]:{port}\"\n"));
+    file("sites.toml", SITES);
+    let key = String::from_utf8(sunder(place.path(), &["transport", "key"]).stdout).unwrap();
+    let start = || Agent::start(place.path(), key.trim());
+    let (Some(fra), Some(syd)) = (start(), start()) else { return };
+    let sites = format!("fra={},syd={}", fra.site, syd.site);
+    let run = lab(place.path(), &["run", "sites.toml", "--json", "--sites", &sites]);
+    let stderr = String::from_utf8_lossy(&run.stderr);
+    assert_eq!(run.status.code(), Some(0), "{stderr}");
+    let results: Value = serde_json::from_slice(&run.stdout).unwrap();
+    assert_eq!(results["trials"][0]["texts"]["result"], "ok", "{results}");
+    let path = &results["trials"][0]["paths"][0]["before"]["round_trip_ms"];
+    assert!(path.as_f64().is_some(), "{results}");
 }
 
 const MACHINES: &str = r#"

@@ -14,7 +14,7 @@ use keys::IdentitySecretKey;
 
 use super::*;
 use crate::net::{Connection, Listener, connect};
-use crate::options::{ConnectionOptions, ConnectionSecurity};
+use crate::options::{ConnectionOptions, ConnectionSecurity, TransportChoice};
 use crate::{Error, FileTransferFailureReason};
 
 fn secret(number: u8) -> IdentitySecretKey {
@@ -37,8 +37,11 @@ struct Receiving {
 
 impl Receiving {
     fn new(directory: &Path, overwrites: bool) -> Self {
-        let listener =
-            Listener::bind("127.0.0.1:0", &ConnectionOptions::new(security(2, 1))).unwrap();
+        let options = ConnectionOptions::new(security(2, 1));
+        Self::at(Listener::bind("127.0.0.1:0", &options).unwrap(), directory, overwrites)
+    }
+
+    fn at(listener: Listener, directory: &Path, overwrites: bool) -> Self {
         let address = listener.local_addr().to_string();
         let receiver = Arc::new(FileReceiver::new(directory, overwrites));
         thread::spawn(move || {
@@ -89,6 +92,32 @@ fn files_arrive_whole() {
         assert_eq!((again.resumed_from, again.sha256), (len as u64, sent.sha256));
     }
     assert_eq!(fs::read_dir(to.path()).unwrap().count(), 4);
+}
+
+#[test]
+fn files_arrive_by_each_transport_over_ipv6() {
+    let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let Ok(listener) = Listener::bind("[::1]:0", &ConnectionOptions::new(security(2, 1))) else {
+        eprintln!("SKIPPED: this host has no IPv6");
+        return;
+    };
+    let receiving = Receiving::at(listener, to.path(), false);
+    // `udp` may lose something on a busy host.
+    for transport in ["tcp", "sabul", "burst", "quic", "micss"] {
+        let path = from.path().join(transport);
+        fs::write(&path, pattern(100_000)).unwrap();
+        let address = match transport {
+            "micss" => format!("{0},{0}", receiving.address),
+            _ => receiving.address.clone(),
+        };
+        let options = ConnectionOptions {
+            transport: TransportChoice::Named(transport),
+            ..ConnectionOptions::new(security(1, 2))
+        };
+        let sent = send(&path, move |_| connect(&address, &options), |_| {}).unwrap();
+        assert_eq!(sent.transport, transport);
+        assert!(fs::read(to.path().join(transport)).unwrap() == pattern(100_000), "{transport}");
+    }
 }
 
 #[test]
