@@ -254,3 +254,48 @@ impl CodeListenerCore {
         Some(finished.map(|peer| PairedEnd { peer, stream: stream.clone(), keys, own: None, name }))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpStream;
+
+    use keys::IdentitySecretKey;
+
+    use super::*;
+    use crate::protocol::code::{CodeKeys, CodeTyper, REPLY_LEN, TransferRole};
+
+    /// Begins an exchange, without the confirmation.
+    fn begun(address: SocketAddr, code: &TransferCode) -> (TcpStream, CodeKeys) {
+        let (typer, greeting) = CodeTyper::new(code, seed().unwrap());
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.write_all(&greeting).unwrap();
+        let mut answer = [0; 1 + REPLY_LEN];
+        stream.read_exact(&mut answer).unwrap();
+        (stream, typer.keys(answer.last_chunk().unwrap()).unwrap())
+    }
+
+    /// Connections at the same time are no second try.
+    #[test]
+    fn after_a_wrong_code_no_exchange_that_has_begun_is_confirmed() {
+        let listener = CodeListener::bind("127.0.0.1:0").unwrap();
+        let (address, code) = (listener.local_addr().unwrap(), listener.code().clone());
+        let identity = IdentitySecretKey::new(&[7; 32]);
+        let own = PairingOffer::new(&identity, TransferRole::Receiver, false);
+        let pairing = thread::spawn(move || listener.pair(own));
+        let mut right: Vec<_> = (0..10).map(|_| begun(address, &code)).collect();
+        let (mut wrong, keys) = begun(address, &"zoo-zoo-zoo-zoo".parse().unwrap());
+        wrong.write_all(&keys.confirmation()).unwrap();
+        let mut answer = [ACCEPTED];
+        wrong.read_exact(&mut answer).unwrap();
+        assert_eq!(answer, [REFUSED]);
+        for (stream, keys) in &mut right {
+            // The listener may have closed it already.
+            let _ = stream.write_all(&keys.confirmation());
+            let mut answer = Vec::new();
+            let _ = stream.read_to_end(&mut answer);
+            assert!(answer.is_empty() || answer == [REFUSED], "{answer:?}");
+        }
+        assert!(matches!(pairing.join().unwrap(), Err(PairingError::WrongCode { .. })));
+    }
+}
