@@ -8,7 +8,7 @@ mod streams;
 pub(crate) use faults::{
     broken_path_by_burst, broken_path_by_quic, broken_path_by_tcp, idle, stop, target_down,
 };
-pub(crate) use programs::{postgresql, programs};
+pub(crate) use programs::{mp_spdz, postgresql, programs};
 pub(crate) use rate::compared;
 pub(crate) use streams::{exact_streams, many_connections, short_connections, slow_reader};
 

@@ -68,6 +68,7 @@ fn main() -> ExitCode {
         test("the_paths_between_nats_are_compared", nat::compared).with_ignored_flag(true),
         test("programs_use_a_forward_over_a_path_of_110_ms", forward::programs),
         test("postgresql_is_used_through_a_forward", forward::postgresql),
+        test("mp_spdz_computes_through_a_forward", forward::mp_spdz),
         test("forwarded_streams_are_exact_and_half_closed", forward::exact_streams),
         test("many_connections_are_forwarded_at_once", forward::many_connections),
         test("short_connections_do_not_wait_for_a_handshake", forward::short_connections),

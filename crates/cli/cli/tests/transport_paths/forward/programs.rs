@@ -147,6 +147,44 @@ pub(crate) fn postgresql() {
     }
 }
 
+/// A program of MP-SPDZ. `MP_SPDZ` names the folder in which it was built.
+pub(crate) fn mp_spdz() {
+    let Some(built) = std::env::var_os("MP_SPDZ").map(PathBuf::from) else {
+        eprintln!("SKIPPED: MP_SPDZ does not name a folder with MP-SPDZ and its semi-party.x");
+        return;
+    };
+    let mut bed = ForwardBed::new(LONG_PATH);
+    let file = |name: &str, text: &str| {
+        let path = bed.directory.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    };
+    let sum = "sum = sint.get_input_from(0) + sint.get_input_from(1)\n\
+               print_ln('the sum is %s', sum.reveal())\n";
+    file("Programs/Source/sum.mpc", sum);
+    file("Player-Data/Input-P0-0", "30\n");
+    file("Player-Data/Input-P1-0", "12\n");
+    // Party 1 connects to party 0, whose port is another one at its host.
+    for (name, first) in [("hosts-0", SERVICE), ("hosts-1", LOCAL)] {
+        file(name, &format!("127.0.0.1:{first}\n127.0.0.1:{}\n", SERVICE + 1));
+    }
+    bed.run(Command::new("python3").arg(built.join("compile.py")).arg("sum"));
+    let party = |number: u8| {
+        let hosts = format!("hosts-{number}");
+        let mut party = Command::new(built.join("semi-party.x"));
+        party.args(["-p", &number.to_string(), "-N", "2", "--ip-file-name", &hosts, "sum"]);
+        party
+    };
+    for transport in TRANSPORTS {
+        bed.forward(transport);
+        let first = bed.start("server", "party-0", &mut party(0));
+        bed.until_served();
+        bed.run(&mut party(1));
+        until("party 0 prints the sum", || bed.log("party-0").contains("the sum is 42"));
+        drop(first);
+    }
+}
+
 /// Where the server's programs are, which are not on the path.
 fn postgresql_programs() -> Option<PathBuf> {
     let versions = fs::read_dir("/usr/lib/postgresql").ok()?;
