@@ -7,6 +7,7 @@
 mod accept;
 mod connection;
 mod peer_address;
+mod peer_state;
 mod probe;
 
 use std::collections::hash_map::Entry;
@@ -21,7 +22,6 @@ use keys::{IdentityPublicKey, IdentitySecretKey};
 use random::{RandomError, RandomGenerator};
 use serde::{Deserialize, Serialize};
 use service::listening::ConfiguredListener;
-use service::log::LogRateLimiter;
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -37,6 +37,7 @@ pub use crate::protocol::link::{
 };
 use connection::{LinkConnection, LinkEnd};
 pub use peer_address::{ServerAddress, ServerAddressError};
+use peer_state::PeerLinkState;
 use probe::probe;
 pub use probe::{LinkProbeResult, probe_all};
 
@@ -188,53 +189,6 @@ impl std::fmt::Debug for SharedLinks {
     }
 }
 
-/// Why there is no link yet with a server that connects to this one. If this server has moved, the
-/// other one may be running.
-const NOT_CONNECTED: &str =
-    "it must connect to this server, at its address in the list or in a [[peer]] there";
-
-/// One other server.
-struct PeerLinkState {
-    key: IdentityPublicKey,
-    /// The addresses on which it may listen, the most likely first. At least one.
-    addresses: Vec<ServerAddress>,
-    /// The address that is being tried, or has answered.
-    tried: usize,
-    /// Notified when the addresses have changed.
-    addresses_changed: Arc<Notify>,
-    since: Instant,
-    why: Option<String>,
-    connection: Option<(Arc<LinkConnection>, AbortHandle)>,
-    refused_messages: u64,
-    asked_entries: u64,
-    dialing: Option<AbortHandle>,
-    lines: LogRateLimiter,
-}
-
-impl PeerLinkState {
-    fn address(&self) -> &ServerAddress {
-        &self.addresses[self.tried]
-    }
-
-    /// Ends the link, if there is one. Returns whether there was one.
-    fn close(&mut self) -> bool {
-        let open = self.connection.take();
-        if let Some((_, task)) = &open {
-            task.abort();
-        }
-        open.is_some()
-    }
-}
-
-impl Drop for PeerLinkState {
-    fn drop(&mut self) {
-        self.close();
-        if let Some(dialing) = &self.dialing {
-            dialing.abort();
-        }
-    }
-}
-
 /// Why a connection did not become a link.
 #[derive(Debug, thiserror::Error)]
 enum LinkConnectError {
@@ -309,19 +263,7 @@ impl QuorumLinks {
                     if dialing.is_none() {
                         self.ask_for_connection(key, &addresses[0]);
                     }
-                    place.insert(PeerLinkState {
-                        key,
-                        addresses,
-                        tried: 0,
-                        addresses_changed: moved,
-                        since: Instant::now(),
-                        why: dialing.is_none().then(|| NOT_CONNECTED.to_owned()),
-                        connection: None,
-                        refused_messages: 0,
-                        asked_entries: 0,
-                        dialing,
-                        lines: LogRateLimiter::default(),
-                    });
+                    place.insert(PeerLinkState::new(key, addresses, moved, dialing));
                 }
             }
         }
@@ -422,39 +364,6 @@ impl Drop for QuorumLinks {
     fn drop(&mut self) {
         self.accepting.abort();
         self.shared.peers().clear();
-    }
-}
-
-impl PeerLinkState {
-    /// Sets the addresses on which the server may listen.
-    fn set_addresses(&mut self, addresses: Vec<ServerAddress>) {
-        if addresses == self.addresses {
-            return;
-        }
-        let before = std::mem::replace(&mut self.addresses, addresses).swap_remove(self.tried);
-        let still = self.addresses.iter().position(|address| *address == before);
-        // An outgoing link continues at its address.
-        let is_dialled = self.dialing.is_some() && self.connection.is_some();
-        self.tried = still.filter(|_| is_dialled).unwrap_or(0);
-        self.addresses_changed.notify_one();
-    }
-
-    fn status(&self) -> LinkStatus {
-        let connection = self.connection.as_ref().map(|(connection, _)| connection);
-        let (round_trip, queued) =
-            connection.map_or((None, 0), |connection| connection.round_trip_and_queued());
-        LinkStatus {
-            server: self.key.to_string(),
-            index: None,
-            address: self.address().to_string(),
-            up: connection.is_some(),
-            state_s: self.since.elapsed().as_secs_f64(),
-            why: self.why.clone(),
-            round_trip_ms: round_trip.map(|it| it.as_secs_f64() * 1e3),
-            queued_bytes: queued as u64,
-            refused_messages: self.refused_messages,
-            asked_entries: self.asked_entries,
-        }
     }
 }
 
