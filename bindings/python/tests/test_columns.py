@@ -8,7 +8,8 @@ from decimal import Decimal
 
 import sunder_compute as compute
 import sunder_transport as transport
-from test_compute import intersect, start_command
+from test_compute import start_command
+from test_psi import intersect
 
 
 class Table:
