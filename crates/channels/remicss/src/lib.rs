@@ -56,7 +56,7 @@
 //!   `byte_ring`, `channel_bits`: their data.
 //! - `control`: `handshake`; `monitor`, which combines `incoming` and `outgoing` into an `estimate`
 //!   of each channel; `path_prober` for the MTU; `peer_address` and `unverified` datagrams;
-//!   `quota`; `hello_probe`, which measures channels without an association.
+//!   `quota`; `rate_limiter`; `hello_probe`, which measures channels without an association.
 //! - `endpoint`: one end: its halves `inbound` and `outbound`, with the `frame_sender` before
 //!   it, and their `shared_state`; `client_demultiplexer`: which client has sent a datagram.
 //!

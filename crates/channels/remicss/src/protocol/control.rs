@@ -16,4 +16,5 @@ pub mod outgoing;
 pub mod path_prober;
 pub mod peer_address;
 pub mod quota;
+pub(crate) mod rate_limiter;
 pub mod unverified;

@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use crate::protocol::control::rate_limiter::DatagramRateLimiter;
 use crate::protocol::wire::datagram::DatagramClass;
 
 /// The limits of checks of all clients, on each channel. A token takes about 20 ns, a proof 150 to
@@ -20,9 +21,6 @@ const PROOF_CHECKS_PER_SECOND: u32 = 100_000;
 /// The limit of recognised datagrams of handshakes of all clients, on each channel. Anyone can
 /// replay them, and each may be answered.
 const HANDSHAKES_PER_SECOND: u32 = 20_000;
-
-/// The maximum burst of checks, as time.
-const MAX_BURST: Duration = Duration::from_millis(10);
 
 /// The number of recent addresses of a client on a channel that are remembered.
 const MAX_RECENT_ADDRESSES: usize = 4;
@@ -52,9 +50,9 @@ struct DemultiplexedChannel {
     counts: UnrecognisedCounts,
     /// The source of the last datagram that was found by the table, and its client.
     last: Option<(SocketAddr, TunnelPeerId)>,
-    tokens: CheckLimiter,
-    proofs: CheckLimiter,
-    handshakes: CheckLimiter,
+    tokens: DatagramRateLimiter,
+    proofs: DatagramRateLimiter,
+    handshakes: DatagramRateLimiter,
 }
 
 /// Counts of datagrams on a channel that are of no client.
@@ -65,12 +63,6 @@ pub struct UnrecognisedCounts {
     /// Datagrams that were dropped because too many checks were needed, or because there were too
     /// many handshakes.
     pub unchecked: u64,
-}
-
-/// Limits checks to a rate, evenly spread.
-#[derive(Debug, Default)]
-struct CheckLimiter {
-    spent: Duration,
 }
 
 impl ClientDemultiplexer {
@@ -239,16 +231,6 @@ impl ClientDemultiplexer {
 
     fn forget_last(&mut self) {
         self.channels.iter_mut().for_each(|channel| channel.last = None);
-    }
-}
-
-impl CheckLimiter {
-    /// Whether checks that take this long may be made now.
-    fn take(&mut self, cost: Duration, now: Duration) -> bool {
-        let spent = self.spent.max(now.saturating_sub(MAX_BURST));
-        let is_enough = spent <= now;
-        self.spent = if is_enough { spent.saturating_add(cost) } else { spent };
-        is_enough
     }
 }
 

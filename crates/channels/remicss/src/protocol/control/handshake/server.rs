@@ -28,6 +28,7 @@ use super::proof::{is_proven, prove};
 use super::secrets::{self, HandshakeSecrets};
 use super::timing::{ANSWERS_PER_SECOND, HANDSHAKE_TIMEOUT};
 use crate::protocol::control::peer_address::{is_same_address, is_same_ip};
+use crate::protocol::control::rate_limiter::DatagramRateLimiter;
 use crate::protocol::wire::channel_index::{ConfiguredIndex, LiveIndex};
 use crate::protocol::wire::handshake::{
     HandshakeBody, HandshakeDatagram, HandshakeRequestKind, TunnelKeyShare,
@@ -53,9 +54,8 @@ const MAX_QUEUED: usize = 256;
 const MAX_LOGGED: usize = 16;
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
-/// The time for one datagram, and the maximum burst, as time.
+/// The time for one datagram.
 const ANSWER_INTERVAL: Duration = Duration::from_nanos(1_000_000_000 / ANSWERS_PER_SECOND as u64);
-const MAX_BURST: Duration = Duration::from_millis(10);
 
 /// The address on channels that are not members.
 const UNSPECIFIED: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
@@ -180,19 +180,11 @@ pub struct TunnelHandshakeServer {
 #[derive(Debug, Default)]
 struct ServerHandshakeChannel {
     pending: usize,
-    hellos: HandshakeRateLimiter,
-    lists: HandshakeRateLimiter,
+    hellos: DatagramRateLimiter,
+    lists: DatagramRateLimiter,
     /// The number of queued replies on this channel.
     replies: usize,
     refusals: ClientRefusalLog,
-}
-
-/// A rate limiter that allows datagrams at regular intervals. With a number for each tenth of a
-/// second, an attacker could use up each tenth at its start, and a client that repeats at the same
-/// interval would always be too late.
-#[derive(Debug, Default)]
-struct HandshakeRateLimiter {
-    spent: Duration,
 }
 
 /// The refusals that were reported recently, and when.
@@ -290,14 +282,14 @@ impl TunnelHandshakeServer {
         };
         // The cheapest check comes first, and the proof before the rate limit: a sender without the
         // key does not use it up.
-        let budget = match HandshakeRequestKind::of(bytes) {
+        let limiter = match HandshakeRequestKind::of(bytes) {
             Some(HandshakeRequestKind::Hello) => &mut known.hellos,
             Some(HandshakeRequestKind::List) => &mut known.lists,
             None => return,
         };
         if !self.peer.may_send_from(channel, from)
             || !is_proven(self.peer.key(), channel, bytes)
-            || !budget.take(self.now)
+            || !limiter.take(ANSWER_INTERVAL, self.now)
         {
             return;
         }
@@ -549,15 +541,6 @@ impl ClientIdentity {
             let peer = addresses[channel];
             if peer.port() == 0 { is_same_ip(peer, from) } else { is_same_address(peer, from) }
         })
-    }
-}
-
-impl HandshakeRateLimiter {
-    fn take(&mut self, now: Duration) -> bool {
-        let spent = self.spent.max(now.saturating_sub(MAX_BURST));
-        let is_enough = spent <= now;
-        self.spent = if is_enough { spent.saturating_add(ANSWER_INTERVAL) } else { spent };
-        is_enough
     }
 }
 
