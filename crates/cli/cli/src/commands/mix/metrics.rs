@@ -1,31 +1,25 @@
 //! The metrics of a proxy of mix-in-place.
 
-use mix::proxy::ROUND_DELAY_BOUNDS_MS;
-use service::metrics::{PrometheusMetric, counter, gauge, histogram};
+use std::fmt::Display;
+
+use mix::proxy::{ProxyGroupStatus, ROUND_DELAY_BOUNDS_MS};
+use service::metrics::{MetricSamples, PrometheusMetric, counter, gauge, histogram};
 
 use super::MixServiceStatus;
 
 /// The metrics.
 pub(super) const METRICS: &[PrometheusMetric<MixServiceStatus>] = &[
     gauge("sunder_mix_members", "Members of the epoch.", |proxy, samples| {
-        for group in &proxy.0.groups {
-            samples.add(&[("group", &group.name)], group.members);
-        }
+        of_groups(proxy, samples, |group| Some(group.members));
     }),
     gauge("sunder_mix_connected", "Members that are connected.", |proxy, samples| {
-        for group in &proxy.0.groups {
-            samples.add(&[("group", &group.name)], group.connected);
-        }
+        of_groups(proxy, samples, |group| Some(group.connected));
     }),
     gauge("sunder_mix_participants", "Members that took part in a round.", |proxy, samples| {
-        for group in &proxy.0.groups {
-            samples.add(&[("group", &group.name)], group.participants);
-        }
+        of_groups(proxy, samples, |group| Some(group.participants));
     }),
     gauge("sunder_mix_round_seconds", "How long the last round was open.", |proxy, samples| {
-        for group in &proxy.0.groups {
-            samples.add(&[("group", &group.name)], group.round_ms / 1e3);
-        }
+        of_groups(proxy, samples, |group| Some(group.round_ms / 1e3));
     }),
     histogram(
         "sunder_mix_round_delay_seconds",
@@ -42,15 +36,11 @@ pub(super) const METRICS: &[PrometheusMetric<MixServiceStatus>] = &[
         "sunder_mix_joins_waiting",
         "Requests to join that wait for the administrator.",
         |proxy, samples| {
-            for group in &proxy.0.groups {
-                samples.add(&[("group", &group.name)], group.joins_waiting);
-            }
+            of_groups(proxy, samples, |group| Some(group.joins_waiting));
         },
     ),
     counter("sunder_mix_rounds_total", "Rounds that were closed.", |proxy, samples| {
-        for group in &proxy.0.groups {
-            samples.add(&[("group", &group.name)], group.rounds);
-        }
+        of_groups(proxy, samples, |group| Some(group.rounds));
     }),
     counter("sunder_mix_exchanges_total", "Exchanges of members, by result.", |proxy, samples| {
         for group in &proxy.0.groups {
@@ -80,42 +70,28 @@ pub(super) const METRICS: &[PrometheusMetric<MixServiceStatus>] = &[
         }
     }),
     gauge("sunder_mix_kept_rounds", "Rounds kept for members that are away.", |proxy, samples| {
-        for group in &proxy.0.groups {
-            if let Some(kept) = &group.kept {
-                samples.add(&[("group", &group.name)], kept.rounds);
-            }
-        }
+        of_groups(proxy, samples, |group| group.kept.as_ref().map(|it| it.rounds));
     }),
     gauge("sunder_mix_kept_bytes", "Bytes of these rounds.", |proxy, samples| {
-        for group in &proxy.0.groups {
-            if let Some(kept) = &group.kept {
-                samples.add(&[("group", &group.name)], kept.bytes);
-            }
-        }
+        of_groups(proxy, samples, |group| group.kept.as_ref().map(|it| it.bytes));
     }),
     gauge("sunder_mix_kept_failed", "1 if rounds cannot be kept.", |proxy, samples| {
-        for group in &proxy.0.groups {
-            if let Some(kept) = &group.kept {
-                samples.add(&[("group", &group.name)], u64::from(kept.unwritten.is_some()));
-            }
-        }
+        of_groups(proxy, samples, |group| {
+            group.kept.as_ref().map(|it| u64::from(it.unwritten.is_some()))
+        });
     }),
     gauge(
         "sunder_mix_connections",
         "Open connections, including those of clients that are not members.",
         |proxy, samples| {
-            for group in &proxy.0.groups {
-                samples.add(&[("group", &group.name)], group.connections);
-            }
+            of_groups(proxy, samples, |group| Some(group.connections));
         },
     ),
     counter(
         "sunder_mix_slow_connections_total",
         "Connections that were closed because they did not read in time.",
         |proxy, samples| {
-            for group in &proxy.0.groups {
-                samples.add(&[("group", &group.name)], group.slow);
-            }
+            of_groups(proxy, samples, |group| Some(group.slow));
         },
     ),
     counter(
@@ -135,3 +111,14 @@ pub(super) const METRICS: &[PrometheusMetric<MixServiceStatus>] = &[
         samples.add_known(&[], proxy.0.load.memory_bytes);
     }),
 ];
+
+/// A sample for each group whose value is known.
+fn of_groups<T: Display>(
+    proxy: &MixServiceStatus,
+    samples: &mut MetricSamples<'_>,
+    value: impl Fn(&ProxyGroupStatus) -> Option<T>,
+) {
+    for group in &proxy.0.groups {
+        samples.add_known(&[("group", &group.name)], value(group));
+    }
+}

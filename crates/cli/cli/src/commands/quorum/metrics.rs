@@ -1,6 +1,9 @@
 //! The metrics of a server of a quorum.
 
-use service::metrics::{PrometheusMetric, counter, gauge};
+use std::fmt::Display;
+
+use quorum::links::LinkStatus;
+use service::metrics::{MetricSamples, PrometheusMetric, counter, gauge};
 
 use super::QuorumServiceStatus;
 
@@ -102,20 +105,12 @@ pub(super) const METRICS: &[PrometheusMetric<QuorumServiceStatus>] = &[
     counter(
         "sunder_quorum_refused_messages_total",
         "Messages of a server that were malformed, forged, or not allowed.",
-        |status, samples| {
-            for link in &status.0.links {
-                samples.add(&[("server", &link.server)], link.refused_messages);
-            }
-        },
+        |status, samples| of_links(status, samples, |link| Some(link.refused_messages)),
     ),
     counter(
         "sunder_quorum_asked_entries_total",
         "Entries of the agreement log for which a proposer was asked, because they were late.",
-        |status, samples| {
-            for link in &status.0.links {
-                samples.add(&[("server", &link.server)], link.asked_entries);
-            }
-        },
+        |status, samples| of_links(status, samples, |link| Some(link.asked_entries)),
     ),
     counter(
         "sunder_quorum_refused_connections_total",
@@ -123,18 +118,24 @@ pub(super) const METRICS: &[PrometheusMetric<QuorumServiceStatus>] = &[
         |status, samples| samples.add(&[], status.0.refused_connections),
     ),
     gauge("sunder_quorum_link_up", "Whether there is a link with a server.", |status, samples| {
-        for link in &status.0.links {
-            samples.add(&[("server", &link.server)], u8::from(link.up));
-        }
+        of_links(status, samples, |link| Some(u8::from(link.up)));
     }),
     gauge(
         "sunder_quorum_link_round_trip_seconds",
         "The time from a ping to its answer.",
         |status, samples| {
-            for link in &status.0.links {
-                let seconds = link.round_trip_ms.map(|milliseconds| milliseconds / 1e3);
-                samples.add_known(&[("server", &link.server)], seconds);
-            }
+            of_links(status, samples, |link| link.round_trip_ms.map(|ms| ms / 1e3));
         },
     ),
 ];
+
+/// A sample for each link whose value is known.
+fn of_links<T: Display>(
+    status: &QuorumServiceStatus,
+    samples: &mut MetricSamples<'_>,
+    value: impl Fn(&LinkStatus) -> Option<T>,
+) {
+    for link in &status.0.links {
+        samples.add_known(&[("server", &link.server)], value(link));
+    }
+}
