@@ -143,9 +143,9 @@ setup-book:
 
 # The folder of the source and that of Cargo are left out of what is compiled.
 FOLDERS = $(CURDIR)=sunder $(or $(CARGO_HOME),$(HOME)/.cargo)=cargo
-DIST = CFLAGS="$(CFLAGS) $(FOLDERS:%=-ffile-prefix-map=%)" \
-	RUSTFLAGS="$(RUSTFLAGS) $(FOLDERS:%=--remap-path-prefix=%)" \
-	$(CARGO) build --locked --target-dir target
+WITHOUT_FOLDERS = CFLAGS="$(CFLAGS) $(FOLDERS:%=-ffile-prefix-map=%)" \
+	RUSTFLAGS="$(RUSTFLAGS) $(FOLDERS:%=--remap-path-prefix=%)"
+DIST = $(WITHOUT_FOLDERS) $(CARGO) build --locked --target-dir target
 
 # OPTIONS are for cargo.
 dist:
@@ -174,7 +174,7 @@ portable-test: portable
 
 wheel:
 	scripts/zig-tools
-	GLIBC=$(GLIBC) scripts/wheel
+	$(WITHOUT_FOLDERS) GLIBC=$(GLIBC) scripts/wheel
 
 wheel-test: wheel
 	scripts/wheel-test
