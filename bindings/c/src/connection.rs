@@ -16,7 +16,7 @@ use crate::options::Options;
 
 /// `sunder_connection`
 #[derive(Debug)]
-pub struct Connection {
+pub struct ConnectionHandle {
     half: Mutex<HandleSplitState>,
     closer: ConnectionCloser,
     transport: &'static str,
@@ -32,7 +32,7 @@ enum HandleSplitState {
     Gone,
 }
 
-impl Connection {
+impl ConnectionHandle {
     pub(crate) fn new(connection: transport::Connection) -> Self {
         let (transport, peer) = (connection.transport(), connection.peer());
         let closer = connection.closer();
@@ -73,18 +73,18 @@ impl HandleSplitState {
 pub extern "C" fn sunder_connect(
     address: Text,
     options: Option<&Options>,
-) -> Option<Box<Connection>> {
+) -> Option<Box<ConnectionHandle>> {
     run(|| {
         let options = options.ok_or_else(|| null("options"))?.build();
         let connection = transport::connect(address.read("address")?, &options)?;
-        Ok(Some(Box::new(Connection::new(connection))))
+        Ok(Some(Box::new(ConnectionHandle::new(connection))))
     })
 }
 
 /// `sunder_connection_read`
 #[unsafe(no_mangle)]
 pub extern "C" fn sunder_connection_read(
-    connection: Option<&Connection>,
+    connection: Option<&ConnectionHandle>,
     mut buffer: Output,
     size: usize,
 ) -> i64 {
@@ -98,7 +98,7 @@ pub extern "C" fn sunder_connection_read(
 /// `sunder_connection_read_exact`
 #[unsafe(no_mangle)]
 pub extern "C" fn sunder_connection_read_exact(
-    connection: Option<&Connection>,
+    connection: Option<&ConnectionHandle>,
     mut buffer: Output,
     size: usize,
 ) -> i32 {
@@ -108,7 +108,7 @@ pub extern "C" fn sunder_connection_read_exact(
 /// `sunder_connection_write`
 #[unsafe(no_mangle)]
 pub extern "C" fn sunder_connection_write(
-    connection: Option<&Connection>,
+    connection: Option<&ConnectionHandle>,
     bytes: Input,
     size: usize,
 ) -> i32 {
@@ -117,14 +117,14 @@ pub extern "C" fn sunder_connection_write(
 
 /// `sunder_connection_flush`
 #[unsafe(no_mangle)]
-pub extern "C" fn sunder_connection_flush(connection: Option<&Connection>) -> i32 {
+pub extern "C" fn sunder_connection_flush(connection: Option<&ConnectionHandle>) -> i32 {
     with(connection, |half| Ok(half.writer()?.flush()?))
 }
 
 /// `sunder_connection_send`
 #[unsafe(no_mangle)]
 pub extern "C" fn sunder_connection_send(
-    connection: Option<&Connection>,
+    connection: Option<&ConnectionHandle>,
     message: Input,
     size: usize,
 ) -> i32 {
@@ -134,7 +134,7 @@ pub extern "C" fn sunder_connection_send(
 /// `sunder_connection_receive`
 #[unsafe(no_mangle)]
 pub extern "C" fn sunder_connection_receive(
-    connection: Option<&Connection>,
+    connection: Option<&ConnectionHandle>,
     max: usize,
     message: Option<&mut Message>,
     size: Option<&mut usize>,
@@ -157,8 +157,8 @@ pub extern "C" fn sunder_message_free(message: Message, size: usize) {
 /// `sunder_connection_split`
 #[unsafe(no_mangle)]
 pub extern "C" fn sunder_connection_split(
-    connection: Option<&Connection>,
-) -> Option<Box<Connection>> {
+    connection: Option<&ConnectionHandle>,
+) -> Option<Box<ConnectionHandle>> {
     run(|| {
         let whole = connection.ok_or_else(|| null("connection"))?;
         let mut half = whole.lock()?;
@@ -177,7 +177,7 @@ pub extern "C" fn sunder_connection_split(
 
 /// `sunder_connection_finish`
 #[unsafe(no_mangle)]
-pub extern "C" fn sunder_connection_finish(connection: Option<&Connection>) -> i32 {
+pub extern "C" fn sunder_connection_finish(connection: Option<&ConnectionHandle>) -> i32 {
     with(connection, |half| match half {
         HandleSplitState::Both(connection) => Ok(connection.finish()?),
         HandleSplitState::Writes(writer) => Ok(writer.finish()?),
@@ -189,7 +189,7 @@ pub extern "C" fn sunder_connection_finish(connection: Option<&Connection>) -> i
 
 /// `sunder_connection_complete`
 #[unsafe(no_mangle)]
-pub extern "C" fn sunder_connection_complete(connection: Option<&Connection>) -> i32 {
+pub extern "C" fn sunder_connection_complete(connection: Option<&ConnectionHandle>) -> i32 {
     with(connection, |half| {
         match half {
             HandleSplitState::Both(connection) => connection.complete(),
@@ -205,7 +205,7 @@ pub extern "C" fn sunder_connection_complete(connection: Option<&Connection>) ->
 /// `sunder_connection_statistics`
 #[unsafe(no_mangle)]
 pub extern "C" fn sunder_connection_statistics(
-    connection: Option<&Connection>,
+    connection: Option<&ConnectionHandle>,
     statistics: StatisticsBuffer,
 ) -> i32 {
     with(connection, |half| {
@@ -221,14 +221,16 @@ pub extern "C" fn sunder_connection_statistics(
 
 /// `sunder_connection_transport`
 #[unsafe(no_mangle)]
-pub extern "C" fn sunder_connection_transport(connection: Option<&Connection>) -> *const c_char {
+pub extern "C" fn sunder_connection_transport(
+    connection: Option<&ConnectionHandle>,
+) -> *const c_char {
     run(|| Ok(static_name(connection.ok_or_else(|| null("connection"))?.transport)))
 }
 
 /// `sunder_connection_peer_key`
 #[unsafe(no_mangle)]
 pub extern "C" fn sunder_connection_peer_key(
-    connection: Option<&Connection>,
+    connection: Option<&ConnectionHandle>,
     text: TextBuffer,
     size: usize,
 ) -> i32 {
@@ -241,7 +243,7 @@ pub extern "C" fn sunder_connection_peer_key(
 
 /// `sunder_connection_into_socket`
 #[unsafe(no_mangle)]
-pub extern "C" fn sunder_connection_into_socket(connection: Option<&Connection>) -> i32 {
+pub extern "C" fn sunder_connection_into_socket(connection: Option<&ConnectionHandle>) -> i32 {
     run(|| {
         let mut half = lock(connection)?;
         if !matches!(*half, HandleSplitState::Both(_)) {
@@ -257,7 +259,7 @@ pub extern "C" fn sunder_connection_into_socket(connection: Option<&Connection>)
 
 /// `sunder_connection_abort`
 #[unsafe(no_mangle)]
-pub extern "C" fn sunder_connection_abort(connection: Option<&Connection>) -> i32 {
+pub extern "C" fn sunder_connection_abort(connection: Option<&ConnectionHandle>) -> i32 {
     run(|| {
         connection.ok_or_else(|| null("connection"))?.closer.close();
         Ok(Code::Ok as i32)
@@ -266,16 +268,18 @@ pub extern "C" fn sunder_connection_abort(connection: Option<&Connection>) -> i3
 
 /// `sunder_connection_close`
 #[unsafe(no_mangle)]
-pub extern "C" fn sunder_connection_close(connection: Option<Box<Connection>>) {
+pub extern "C" fn sunder_connection_close(connection: Option<Box<ConnectionHandle>>) {
     run_free(|| drop(connection));
 }
 
-fn lock(connection: Option<&Connection>) -> Result<MutexGuard<'_, HandleSplitState>, CallFailure> {
+fn lock(
+    connection: Option<&ConnectionHandle>,
+) -> Result<MutexGuard<'_, HandleSplitState>, CallFailure> {
     connection.ok_or_else(|| null("connection"))?.lock()
 }
 
 fn with(
-    connection: Option<&Connection>,
+    connection: Option<&ConnectionHandle>,
     call: impl FnOnce(&mut HandleSplitState) -> Result<(), CallFailure>,
 ) -> i32 {
     run(|| {

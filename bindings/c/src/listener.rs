@@ -4,18 +4,18 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use crate::arguments::{Text, TextBuffer, null};
-use crate::connection::Connection;
+use crate::connection::ConnectionHandle;
 use crate::error::{CallFailure, Code, run, run_free, try_lock};
 use crate::options::Options;
 
 /// `sunder_listener`
 #[derive(Debug)]
-pub struct Listener {
+pub struct ListenerHandle {
     listener: Mutex<transport::Listener>,
     address: String,
 }
 
-impl Listener {
+impl ListenerHandle {
     fn lock(&self) -> Result<MutexGuard<'_, transport::Listener>, CallFailure> {
         try_lock(&self.listener, "another thread waits for a connection")
     }
@@ -23,12 +23,15 @@ impl Listener {
 
 /// `sunder_listen`
 #[unsafe(no_mangle)]
-pub extern "C" fn sunder_listen(address: Text, options: Option<&Options>) -> Option<Box<Listener>> {
+pub extern "C" fn sunder_listen(
+    address: Text,
+    options: Option<&Options>,
+) -> Option<Box<ListenerHandle>> {
     run(|| {
         let options = options.ok_or_else(|| null("options"))?.build();
         let listener = transport::Listener::bind(address.read("address")?, &options)?;
         let address = listener.local_addr().to_string();
-        Ok(Some(Box::new(Listener { listener: Mutex::new(listener), address })))
+        Ok(Some(Box::new(ListenerHandle { listener: Mutex::new(listener), address })))
     })
 }
 
@@ -37,20 +40,20 @@ pub extern "C" fn sunder_listen(address: Text, options: Option<&Options>) -> Opt
 pub extern "C" fn sunder_listen_via(
     relay: Text,
     options: Option<&Options>,
-) -> Option<Box<Listener>> {
+) -> Option<Box<ListenerHandle>> {
     run(|| {
         let options = options.ok_or_else(|| null("options"))?.build();
         let relay = relay.read("relay")?;
         let (listener, token) = transport::Listener::via(relay, &options)?;
         let address = format!("{token}@{relay}");
-        Ok(Some(Box::new(Listener { listener: Mutex::new(listener), address })))
+        Ok(Some(Box::new(ListenerHandle { listener: Mutex::new(listener), address })))
     })
 }
 
 /// `sunder_listener_address`
 #[unsafe(no_mangle)]
 pub extern "C" fn sunder_listener_address(
-    listener: Option<&Listener>,
+    listener: Option<&ListenerHandle>,
     text: TextBuffer,
     size: usize,
 ) -> i32 {
@@ -63,29 +66,31 @@ pub extern "C" fn sunder_listener_address(
 
 /// `sunder_listener_accept`
 #[unsafe(no_mangle)]
-pub extern "C" fn sunder_listener_accept(listener: Option<&Listener>) -> Option<Box<Connection>> {
+pub extern "C" fn sunder_listener_accept(
+    listener: Option<&ListenerHandle>,
+) -> Option<Box<ConnectionHandle>> {
     run(|| {
         let listener = listener.ok_or_else(|| null("listener"))?.lock()?;
-        Ok(Some(Box::new(Connection::new(listener.accept()?))))
+        Ok(Some(Box::new(ConnectionHandle::new(listener.accept()?))))
     })
 }
 
 /// `sunder_listener_accept_timeout`
 #[unsafe(no_mangle)]
 pub extern "C" fn sunder_listener_accept_timeout(
-    listener: Option<&Listener>,
+    listener: Option<&ListenerHandle>,
     milliseconds: u32,
-) -> Option<Box<Connection>> {
+) -> Option<Box<ConnectionHandle>> {
     run(|| {
         let listener = listener.ok_or_else(|| null("listener"))?.lock()?;
         let accepted = listener.accept_timeout(Duration::from_millis(milliseconds.into()))?;
         let none = || CallFailure::new(Code::TimedOut, "no connection has come in time");
-        Ok(Some(Box::new(Connection::new(accepted.ok_or_else(none)?))))
+        Ok(Some(Box::new(ConnectionHandle::new(accepted.ok_or_else(none)?))))
     })
 }
 
 /// `sunder_listener_close`
 #[unsafe(no_mangle)]
-pub extern "C" fn sunder_listener_close(listener: Option<Box<Listener>>) {
+pub extern "C" fn sunder_listener_close(listener: Option<Box<ListenerHandle>>) {
     run_free(|| drop(listener));
 }

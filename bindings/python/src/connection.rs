@@ -20,8 +20,8 @@ const MAX_READ: usize = 1 << 20;
 
 /// One end of a connection, or one direction of it after `split`. Only one thread may use it at a
 /// time.
-#[pyclass(frozen, module = "sunder_transport")]
-pub(crate) struct Connection {
+#[pyclass(frozen, name = "Connection", module = "sunder_transport")]
+pub(crate) struct PyConnection {
     half: Mutex<PySplitState>,
     closer: ConnectionCloser,
     transport: &'static str,
@@ -65,7 +65,7 @@ pub(crate) fn connect(
     connect_timeout: f64,
     congestion_control: Option<String>,
     accept_loss: bool,
-) -> PyResult<Connection> {
+) -> PyResult<PyConnection> {
     let peers = peer.into_iter().collect();
     let common = PyEndpointOptions {
         identity,
@@ -80,11 +80,11 @@ pub(crate) fn connect(
     options.accept_loss = accept_loss;
     options.exchange = exchange.map(self::exchange);
     let connection = py.detach(|| transport::connect(address, &options)).map_err(failed)?;
-    Ok(Connection::new(connection, options.timeout))
+    Ok(PyConnection::new(connection, options.timeout))
 }
 
 #[pymethods]
-impl Connection {
+impl PyConnection {
     /// The name of the transport that the connection uses.
     #[getter]
     fn transport(&self) -> &'static str {
@@ -299,7 +299,7 @@ impl Connection {
     }
 }
 
-impl Connection {
+impl PyConnection {
     pub(crate) fn new(connection: transport::Connection, timeout: Option<Duration>) -> Self {
         let transport = connection.transport();
         let peer = connection.peer().map(|key| key.to_string());
@@ -429,7 +429,7 @@ impl Read for InterruptibleReader<'_> {
 /// The messages of a connection, one after the other.
 #[pyclass(frozen, module = "sunder_transport")]
 pub(crate) struct Messages {
-    connection: Py<Connection>,
+    connection: Py<PyConnection>,
     max: usize,
 }
 

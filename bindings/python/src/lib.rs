@@ -35,9 +35,9 @@ mod native {
     #[pymodule_export]
     use crate::compute::session::PyComputeSession;
     #[pymodule_export]
-    use crate::connection::{Connection, Messages, connect};
+    use crate::connection::{Messages, PyConnection, connect};
     #[pymodule_export]
-    use crate::listener::Listener;
+    use crate::listener::PyListener;
     #[pymodule_export]
     use crate::options::{Identity, transports};
     #[pymodule_export]

@@ -5,14 +5,14 @@ use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 
-use crate::connection::Connection;
+use crate::connection::PyConnection;
 use crate::errors::{SIGNALS_EVERY, closed, failed, timed_out};
 use crate::options::{Identity, PyEndpointOptions, seconds};
 
 /// Accepts connections of every transport on one port number, or, with `via`, waits for them at the
 /// relay with that address. Several threads may call `accept`.
-#[pyclass(frozen, module = "sunder_transport")]
-pub(crate) struct Listener {
+#[pyclass(frozen, name = "Listener", module = "sunder_transport")]
+pub(crate) struct PyListener {
     /// None once it is closed.
     accepting: Mutex<Option<transport::Listener>>,
     address: String,
@@ -21,7 +21,7 @@ pub(crate) struct Listener {
 }
 
 #[pymethods]
-impl Listener {
+impl PyListener {
     #[new]
     #[pyo3(signature = (
         address, *, via=false, identity=None, peers=Vec::new(), insecure=false, timeout=None,
@@ -75,7 +75,7 @@ impl Listener {
 
     /// Waits for the next connection, for at most `timeout` seconds if that is given.
     #[pyo3(signature = (timeout=None))]
-    fn accept(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Connection> {
+    fn accept(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<PyConnection> {
         let deadline = timeout.map(seconds).transpose()?.map(|timeout| Instant::now() + timeout);
         loop {
             let accepted = py.detach(|| {
@@ -84,7 +84,7 @@ impl Listener {
             });
             let Some(accepted) = accepted else { return closed("listener") };
             if let Some(connection) = accepted.map_err(failed)? {
-                return Ok(Connection::new(connection, self.timeout));
+                return Ok(PyConnection::new(connection, self.timeout));
             }
             py.check_signals()?;
             if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
@@ -104,7 +104,7 @@ impl Listener {
         slf
     }
 
-    fn __next__(&self, py: Python<'_>) -> PyResult<Connection> {
+    fn __next__(&self, py: Python<'_>) -> PyResult<PyConnection> {
         self.accept(py, None)
     }
 

@@ -125,7 +125,9 @@ fn rust_type(of: &str) -> String {
         "Message" => "uint8_t *",
         "StatisticsBuffer" => "sunder_statistics *",
         "FunctionTable" => "sunder_transport_functions *",
-        handle => return format!("sunder_{}", handle.to_lowercase()),
+        handle => {
+            return format!("sunder_{}", handle.trim_end_matches("Handle").to_lowercase());
+        }
     }
     .to_owned()
 }

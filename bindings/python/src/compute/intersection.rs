@@ -17,7 +17,7 @@ use sha2::{Digest as _, Sha256};
 use super::failures::of_intersection;
 use super::interruptible;
 use super::settings::chosen;
-use crate::connection::Connection;
+use crate::connection::PyConnection;
 use crate::errors::exception;
 use crate::options::seconds;
 
@@ -123,7 +123,7 @@ type PyPsiOutcome = (Option<Vec<usize>>, Option<usize>, Option<(i64, u8)>, usize
 #[allow(clippy::too_many_arguments, reason = "called by sunder_compute.psi only")]
 pub(crate) fn intersect(
     py: Python<'_>,
-    connection: &Connection,
+    connection: &PyConnection,
     columns: Vec<Vec<Option<PyPsiValue>>>,
     role: &str,
     normalize: Vec<String>,

@@ -13,7 +13,7 @@ use super::circuit::PyCircuit;
 use super::failures::of_session;
 use super::interruptible;
 use super::settings::PyComputeSettings;
-use crate::connection::Connection;
+use crate::connection::PyConnection;
 use crate::errors::{busy, closed};
 use crate::options::seconds;
 
@@ -40,7 +40,7 @@ impl PyComputeSession {
     #[allow(clippy::too_many_arguments, reason = "keywords in Python")]
     fn new(
         py: Python<'_>,
-        connection: &Connection,
+        connection: &PyConnection,
         role: &str,
         protocol: &str,
         security: Option<&str>,
