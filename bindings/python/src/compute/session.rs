@@ -5,7 +5,7 @@ use std::num::NonZero;
 use std::process;
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
-use compute::{ComputeProtocol, ComputeRole, ComputeSession, ComputeStopper};
+use compute::{ComputeAbortReason, ComputeProtocol, ComputeRole, ComputeSession, ComputeStopper};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
@@ -130,7 +130,7 @@ impl PyComputeSession {
     /// stopped.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let session = self.lock()?.take();
-        self.end(py, session);
+        give_up(py, session);
         Ok(())
     }
 
@@ -162,12 +162,12 @@ impl PyComputeSession {
             TryLockError::Poisoned(_) => busy("a bug of the library has ended the session"),
         })
     }
+}
 
-    fn end(&self, py: Python<'_>, session: Option<ComputeSession>) {
-        if let Some(session) = session {
-            self.stopper.stop();
-            py.detach(|| drop(session));
-        }
+/// Aborts a session, if there is one, and tells the other party.
+fn give_up(py: Python<'_>, session: Option<ComputeSession>) {
+    if let Some(session) = session {
+        py.detach(|| session.give_up(ComputeAbortReason::Stopped));
     }
 }
 
@@ -179,6 +179,6 @@ impl Drop for PyComputeSession {
             mem::forget(session);
             return;
         }
-        Python::attach(|py| self.end(py, session));
+        Python::attach(|py| give_up(py, session));
     }
 }
