@@ -26,7 +26,7 @@ pub(crate) const MAX_STREAMS: usize = 4096;
 /// How long an earlier server must work before it is used again, unless configured.
 pub(crate) const SWITCH_BACK_AFTER: Duration = Duration::from_secs(60);
 
-/// The largest number of servers that take the gateway's place.
+/// The largest number of servers that take the first server's place.
 pub(crate) const MAX_BACKUP_SERVERS: usize = 8;
 
 /// How long streams wait for a lost channel that they need, unless configured.
@@ -103,8 +103,8 @@ pub struct PortForward {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MicssClientConfig {
     /// The server for all destinations except peers' addresses, if there is one.
-    pub gateway: Option<RemoteServerConfig>,
-    /// The servers that take the gateway's place while it is gone, in order of preference.
+    pub first_server: Option<RemoteServerConfig>,
+    /// The servers that take the first server's place while it is gone, in order of preference.
     pub backups: Vec<RemoteServerConfig>,
     /// How long an earlier server must work before new streams use it again.
     pub switch_back_after: Duration,
@@ -233,9 +233,10 @@ impl MicssClientConfig {
         self.socks_udp || self.intercept.as_ref().is_some_and(InterceptConfig::intercepts_udp)
     }
 
-    /// All servers in the configuration, the gateway and its backups first.
+    /// All servers in the configuration: the first one, its backups, and the peers.
     pub fn remotes(&self) -> impl Iterator<Item = &RemoteServerConfig> {
-        self.gateway.iter().chain(&self.backups).chain(self.peers.iter().map(|peer| &peer.remote))
+        let peers = self.peers.iter().map(|peer| &peer.remote);
+        self.first_server.iter().chain(&self.backups).chain(peers)
     }
 }
 

@@ -101,7 +101,7 @@
 //!
 //! - [`client`]: `application` (one stream), `opening`, `udp_associate` (datagrams by SOCKS5),
 //!   `intercepted_udp` and `udp_flow` (those that the kernel redirects), `direct` (what bypasses
-//!   the channels), `peers` (the channels to a target), `gateway` (one of several
+//!   the channels), `peers` (the channels to a target), `failover` (which of several
 //!   servers), `pool` (ready connections). [`server`]: `pending_connections`, `request` (one
 //!   stream), `datagrams`, `open_streams`, `rejoins`.
 //! - `library`: streams of a program, without proxies.

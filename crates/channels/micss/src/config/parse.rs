@@ -130,15 +130,15 @@ impl MicssServerConfig {
 fn client(table: &ConfigTable<'_>) -> Option<MicssClientConfig> {
     let integrity = integrity(table);
     let has_others = table.count("peer") > 0 || table.has("directory");
-    let is_gateway = !has_others || table.count("channel") > 0 || table.has("threshold");
-    let gateway = is_gateway.then(|| gateway(table, integrity));
+    let has_first_server = !has_others || table.count("channel") > 0 || table.has("threshold");
+    let first_server = has_first_server.then(|| first_server(table, integrity));
     let directory = table.get("directory").map(|it| DirectoryClientConfig::read(&it.table()?));
     if !["socks", "forward", "intercept"].iter().any(|name| has_entrance(table, name)) {
         let fix = "set `socks` or `intercept`, or add a [[forward]]";
         table.refuse("nothing to listen on", fix);
     }
     Some(MicssClientConfig {
-        backups: backups(table, integrity, is_gateway),
+        backups: backups(table, integrity, has_first_server),
         switch_back_after: switch_back_after(table),
         peers: peers(table, integrity),
         uplinks: table.tables("uplink").iter().map(uplink).collect(),
@@ -160,8 +160,8 @@ fn client(table: &ConfigTable<'_>) -> Option<MicssClientConfig> {
             ),
             timeout: lost_channel_timeout(table),
         },
-        gateway: match gateway {
-            Some(gateway) => Some(gateway?),
+        first_server: match first_server {
+            Some(server) => Some(server?),
             None => None,
         },
         directory: match directory {
@@ -177,7 +177,7 @@ fn has_entrance(table: &ConfigTable<'_>, name: &str) -> bool {
 }
 
 /// The server for all destinations except peers' addresses.
-fn gateway(table: &ConfigTable<'_>, integrity: Integrity) -> Option<RemoteServerConfig> {
+fn first_server(table: &ConfigTable<'_>, integrity: Integrity) -> Option<RemoteServerConfig> {
     let found = match table.get("channel") {
         Some(channels) => channels.count(),
         None => (!table.has("channel")).then_some(0),
@@ -210,14 +210,14 @@ fn remote(
     Some(RemoteServerConfig { channels, threshold })
 }
 
-/// The servers that take the gateway's place while it is gone.
+/// The servers that take the first server's place while it is gone.
 fn backups(
     table: &ConfigTable<'_>,
     integrity: Integrity,
-    has_gateway: bool,
+    has_first_server: bool,
 ) -> Vec<RemoteServerConfig> {
     let tables = table.tables("backup_server");
-    if !tables.is_empty() && !has_gateway {
+    if !tables.is_empty() && !has_first_server {
         let fix = "add the [[channel]]s of the first server";
         table.refuse("a backup_server without a first server", fix);
     }

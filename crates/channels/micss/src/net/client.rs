@@ -2,7 +2,7 @@
 
 mod application;
 mod direct;
-mod gateway;
+mod failover;
 mod intercepted_udp;
 pub(crate) mod opening;
 mod peers;

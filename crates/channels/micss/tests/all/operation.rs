@@ -264,14 +264,14 @@ async fn peers_have_channels_of_their_own() {
     };
     let head = "socks = \"127.0.0.1:0\"\n[[peer]]\naddresses = [\"127.0.0.1\"]\n";
     let peer = format!("{head}{}", channels(&own.addresses));
-    let gateway = format!("[[channel]]\nserver = \"{nobody}\"\n");
-    for toml in [peer.clone(), format!("{peer}{gateway}")] {
+    let first_server = format!("[[channel]]\nserver = \"{nobody}\"\n");
+    for toml in [peer.clone(), format!("{peer}{first_server}")] {
         let client = RunningClient::start(&toml).await;
         let (mut stream, code) = ask(client.addresses[0], service).await;
         assert_eq!(code, 0);
         check_both_directions(&mut stream, b"to the peer").await;
         ends(stream).await;
-        // Everything else goes to the gateway, which does not run, or is refused.
+        // Everything else goes to the first server, which does not run, or is refused.
         let elsewhere = SocketAddr::from(([127, 0, 0, 2], service.port()));
         assert_ne!(ask(client.addresses[0], elsewhere).await.1, 0);
         client.until("broken", |streams| streams.broken == 1).await;

@@ -224,10 +224,9 @@ fn risks(
     config: &MicssClientConfig,
     route: impl Fn(&ChannelUplink<'_>) -> Option<KernelRoute>,
 ) -> Vec<CheckFinding> {
-    let gateway = config.gateway.iter().map(|remote| (String::new(), remote));
+    let first = config.first_server.iter().map(|remote| (String::new(), remote));
     let backups = config.backups.iter().enumerate();
     let backups = backups.map(|(index, remote)| (format!("backup_server {}: ", index + 1), remote));
-    let gateway = gateway.chain(backups);
     let peers = config.peers.iter();
     let peers = peers.map(|peer| (format!("peer {}: ", peer.addresses[0]), &peer.remote));
     let named = |(name, remote)| {
@@ -238,7 +237,7 @@ fn risks(
         };
         risks.map(named).collect::<Vec<_>>()
     };
-    let mut risks: Vec<CheckFinding> = gateway.chain(peers).flat_map(named).collect();
+    let mut risks: Vec<CheckFinding> = first.chain(backups).chain(peers).flat_map(named).collect();
     if config.directory.is_some() {
         risks.extend(risks_of_uplinks(config));
     }

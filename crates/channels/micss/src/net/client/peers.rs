@@ -1,5 +1,5 @@
 //! Selects the channels to a target: those of its own server, configured or from the directory, or
-//! otherwise the gateway's.
+//! otherwise those of the server for all other targets.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -15,7 +15,7 @@ use crate::config::{
     ConnectionPoolConfig, LostChannelPolicy, MicssClientConfig, RemoteServerConfig,
     StreamChannelConfig, UplinkConfig,
 };
-use crate::net::client::gateway::GatewayServers;
+use crate::net::client::failover::FailoverServers;
 use crate::net::client::pool::{ConnectionPool, ConnectionSet};
 use crate::net::intercept::OWN_MARK;
 use crate::protocol::target::{ServiceTarget, TargetHost};
@@ -32,9 +32,10 @@ const UNUSED_PEER_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// The servers that a client knows, and a pool of connections for each.
 pub(crate) struct PeerPools {
-    /// Those of the gateway first, if there is one.
+    /// Those of `servers` first, if there are any.
     pools: Vec<Arc<ConnectionPool>>,
-    gateway: Option<Arc<GatewayServers>>,
+    /// The servers for all targets that are not peers' addresses.
+    servers: Option<Arc<FailoverServers>>,
     by_address: HashMap<IpAddr, usize>,
     directory: Option<Directory>,
     uplinks: Vec<UplinkConfig>,
@@ -82,15 +83,15 @@ impl PeerPools {
             known.next().map_or_else(new, Arc::clone)
         };
         let pools: Vec<Arc<ConnectionPool>> = config.remotes().map(pool).collect();
-        let gateway_pools = &pools[..pools.len() - config.peers.len()];
-        let gateway = (!gateway_pools.is_empty()).then(|| {
+        let server_pools = &pools[..pools.len() - config.peers.len()];
+        let servers = (!server_pools.is_empty()).then(|| {
             let after = config.switch_back_after;
-            let known = before.and_then(|before| before.gateway.as_ref());
-            let known = known.filter(|known| known.matches(gateway_pools, after));
-            let new = || Arc::new(GatewayServers::new(gateway_pools.to_vec(), after));
+            let known = before.and_then(|before| before.servers.as_ref());
+            let known = known.filter(|known| known.matches(server_pools, after));
+            let new = || Arc::new(FailoverServers::new(server_pools.to_vec(), after));
             known.map_or_else(new, Arc::clone)
         });
-        let first_peer = gateway_pools.len();
+        let first_peer = server_pools.len();
         let peers = config.peers.iter().enumerate();
         let addresses = peers.flat_map(|(index, peer)| {
             let place = index + first_peer;
@@ -98,7 +99,7 @@ impl PeerPools {
         });
         Ok(Self {
             pools,
-            gateway,
+            servers,
             by_address: addresses.collect(),
             directory,
             uplinks: config.uplinks.clone(),
@@ -125,7 +126,7 @@ impl PeerPools {
                 let set = pool.take().await?;
                 Ok((pool, set))
             }
-            None => self.take_at_gateway().await,
+            None => self.take_at_server().await,
         }
     }
 
@@ -134,10 +135,10 @@ impl PeerPools {
     ///
     /// # Errors
     /// If there is none, or its channels cannot be used.
-    pub(crate) async fn take_at_gateway(
+    pub(crate) async fn take_at_server(
         &self,
     ) -> Result<(Arc<ConnectionPool>, ConnectionSet), StreamError> {
-        self.gateway.as_ref().ok_or(StreamError::NoChannels)?.take().await
+        self.servers.as_ref().ok_or(StreamError::NoChannels)?.take().await
     }
 
     /// The pool of the peer that has the target's address, if there is one.
@@ -198,17 +199,17 @@ impl PeerPools {
     /// returned tasks are dropped.
     pub(crate) fn keep_filled(&self) -> Vec<JoinSet<()>> {
         let fillers = self.pools.iter().map(|pool| spawn_filler(pool, Duration::MAX));
-        fillers.chain(self.gateway.iter().map(GatewayServers::keep_chosen)).collect()
+        fillers.chain(self.servers.iter().map(FailoverServers::keep_chosen)).collect()
     }
 
     /// The servers of which one is used for new streams; none if there is only one.
     pub(crate) fn server_status(&self) -> Vec<status::StreamServerStatus> {
-        self.gateway.iter().flat_map(|gateway| gateway.status()).collect()
+        self.servers.iter().flat_map(|servers| servers.status()).collect()
     }
 
     /// How often another server was chosen for new streams.
     pub(crate) fn server_switches(&self) -> u64 {
-        self.gateway.as_ref().map_or(0, |gateway| gateway.switches())
+        self.servers.as_ref().map_or(0, |servers| servers.switches())
     }
 
     /// The status of all channels.

@@ -38,7 +38,7 @@ pub(super) async fn associate(
     stated: ServiceTarget,
     mut application: TcpStream,
 ) -> Result<(Arc<ConnectionPool>, Vec<ReusableConnection>), StreamError> {
-    let (pool, set) = match peers.take_at_gateway().await {
+    let (pool, set) = match peers.take_at_server().await {
         Ok(taken) => taken,
         Err(error) => return Err(reject(application, error).await),
     };

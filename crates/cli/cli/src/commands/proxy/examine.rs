@@ -128,12 +128,12 @@ fn directory(config: &MicssClientConfig) -> Vec<CheckFinding> {
 fn named(
     config: &MicssClientConfig,
 ) -> impl Iterator<Item = (String, &RemoteServerConfig, &StreamChannelConfig)> {
-    let gateway = config.gateway.iter().map(|remote| (String::new(), remote));
+    let first = config.first_server.iter().map(|remote| (String::new(), remote));
     let peers = config.peers.iter();
     let peers = peers.map(|peer| (format!("peer {}, ", peer.addresses[0]), &peer.remote));
     let backups = config.backups.iter().enumerate();
     let backups = backups.map(|(index, remote)| (format!("backup_server {}, ", index + 1), remote));
-    gateway.chain(backups).chain(peers).flat_map(|(whose, remote)| {
+    first.chain(backups).chain(peers).flat_map(|(whose, remote)| {
         let channels = remote.channels.iter().enumerate();
         channels
             .map(move |(index, channel)| (format!("{whose}channel {}", index + 1), remote, channel))

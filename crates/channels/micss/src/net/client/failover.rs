@@ -19,7 +19,7 @@ use crate::status::StreamServerStatus;
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Servers in order of preference, and which of them carries new streams.
-pub(crate) struct GatewayServers {
+pub(crate) struct FailoverServers {
     pools: Vec<Arc<ConnectionPool>>,
     switch_back_after: Duration,
     epoch: Instant,
@@ -31,7 +31,7 @@ pub(crate) struct GatewayServers {
     switches: AtomicMetric,
 }
 
-impl GatewayServers {
+impl FailoverServers {
     /// Chooses among the servers of these pools, of which there is at least one.
     pub(crate) fn new(pools: Vec<Arc<ConnectionPool>>, switch_back_after: Duration) -> Self {
         Self {
