@@ -115,8 +115,7 @@ impl DatagramFlow {
     ) -> io::Result<ReceivedFlow> {
         let receiver = NumberedDatagramReceiver::new(at)?;
         ready();
-        let arrivals = receiver.receive(self, QUIET_TIMEOUT, is_sent)?;
-        Ok(ReceivedFlow { distinct: arrivals.distinct, rate_mbit: arrivals.rate_mbit(0) })
+        Ok(receiver.receive(self, QUIET_TIMEOUT, is_sent)?.received())
     }
 }
 
@@ -205,6 +204,16 @@ impl DatagramArrivals {
             self.distinct += 1;
         }
         self.each.push((sent, received));
+    }
+
+    /// What has arrived, without times.
+    pub(super) fn received(&self) -> ReceivedFlow {
+        ReceivedFlow { distinct: self.distinct, rate_mbit: self.rate_mbit(0) }
+    }
+
+    /// The mean delay of the datagrams, in ms. Zero if none has arrived.
+    pub(super) fn mean_delay_ms(&self) -> f64 {
+        self.delays_ms().sum::<f64>() / self.each.len().max(1) as f64
     }
 
     /// The delay of each datagram, in ms.

@@ -112,42 +112,48 @@ fn measure(network: &TrialNetwork<'_>, table: &toml::Table) -> Result<DriverValu
     let mut address = options.address;
     let mut values = BTreeMap::new();
     let best = channels.used_rates(options.mu).ok_or_else(unknown)?;
-    let Some(emulated) = network.emulated() else {
-        let ends =
-            EndsAtSites { from: network.host(&options.from)?, to: network.host(&options.to)? };
-        if options.warm_up_s > 0.0 {
-            ends.run("warm-up", flow(options.warm_up_s), address)?;
-        }
-        let before = network.carried_forward()?;
-        address.set_port(address.port().wrapping_add(1));
-        let sent = flow(options.seconds);
-        let received = ends.run("flow", sent, address)?;
-        values.insert("carried", received.rate_mbit);
-        values.insert("loss", 1.0 - f64::from(received.distinct) / f64::from(sent.count));
-        values.insert("uneven", unevenness(&since(&before, network.carried_forward()?), &best));
-        return Ok(DriverValues::NamedWithoutDelays(values));
-    };
-    let failed = |error: io::Error| format!("the datagrams failed: {error}");
-    let (from, to) = (host(emulated, &options.from)?, host(emulated, &options.to)?);
-    if let Some(kappa) = options.kappa {
-        let delays = single_link_delays(emulated, from, to).map_err(failed)?;
+    if let (Some(kappa), Some(emulated)) = (options.kappa, network.emulated()) {
+        let (from, to) = (host(emulated, &options.from)?, host(emulated, &options.to)?);
+        let delays = single_link_delays(emulated, from, to).map_err(|error| failed(&error))?;
         let channels = channel_model::with_delays(&channels, &delays);
         let least =
             channels.and_then(|channels| channel_model::min_delay(&channels, kappa, options.mu));
         values.insert("least", least.ok_or("there is no least delay at this kappa and mu")?);
     }
     if options.warm_up_s > 0.0 {
-        flow(options.warm_up_s).run(from, to, address, QUIET_TIMEOUT).map_err(failed)?;
+        run(network, &options, "warm-up", flow(options.warm_up_s), address)?;
     }
     let before = network.carried_forward()?;
     address.set_port(address.port().wrapping_add(1));
-    let arrivals = flow(options.seconds).run(from, to, address, QUIET_TIMEOUT).map_err(failed)?;
-    let delays: Vec<f64> = arrivals.delays_ms().collect();
-    values.insert("carried", arrivals.rate_mbit(0));
-    values.insert("loss", 1.0 - f64::from(arrivals.distinct) / f64::from(arrivals.sent));
-    values.insert("delay", delays.iter().sum::<f64>() / delays.len().max(1) as f64);
+    let sent = flow(options.seconds);
+    let (received, delay) = run(network, &options, "flow", sent, address)?;
+    values.insert("carried", received.rate_mbit);
+    values.insert("loss", 1.0 - f64::from(received.distinct) / f64::from(sent.count));
     values.insert("uneven", unevenness(&since(&before, network.carried_forward()?), &best));
+    let Some(delay) = delay else { return Ok(DriverValues::NamedWithoutDelays(values)) };
+    values.insert("delay", delay);
     Ok(DriverValues::Named(values))
+}
+
+/// Runs a flow. Returns what has arrived and, unless the hosts are at sites, the mean delay in ms.
+fn run(
+    network: &TrialNetwork<'_>,
+    options: &FlowOptions,
+    name: &str,
+    flow: DatagramFlow,
+    address: SocketAddr,
+) -> Result<(ReceivedFlow, Option<f64>), String> {
+    let Some(emulated) = network.emulated() else {
+        let (from, to) = (network.host(&options.from)?, network.host(&options.to)?);
+        return Ok((run_at_sites(from, to, name, flow, address)?, None));
+    };
+    let (from, to) = (host(emulated, &options.from)?, host(emulated, &options.to)?);
+    let arrivals = flow.run(from, to, address, QUIET_TIMEOUT).map_err(|error| failed(&error))?;
+    Ok((arrivals.received(), Some(arrivals.mean_delay_ms())))
+}
+
+fn failed(error: &io::Error) -> String {
+    format!("the datagrams failed: {error}")
 }
 
 /// What was carried since before.
@@ -155,48 +161,41 @@ fn since(before: &[f64], after: Vec<f64>) -> Vec<f64> {
     after.into_iter().zip(before).map(|(after, before)| after - before).collect()
 }
 
-/// The hosts at the ends of a flow, at sites.
-struct EndsAtSites<'a> {
-    from: TrialHost<'a>,
-    to: TrialHost<'a>,
-}
-
-impl EndsAtSites<'_> {
-    /// Sends a flow by one program to another one.
-    fn run(
-        &self,
-        name: &str,
-        flow: DatagramFlow,
-        address: SocketAddr,
-    ) -> Result<ReceivedFlow, String> {
-        let DatagramFlow { count, payload, batch, rate } = flow;
-        let sent = format!("{name}-sent");
-        let program = |verb: &str, more: &[String]| {
-            let flow = [
-                format!("--count={count}"),
-                format!("--payload={payload}"),
-                format!("--batch={batch}"),
-                format!("--rate={rate}"),
-            ];
-            let sunder = sandbox::program_link().display().to_string();
-            let run = [&[sunder, "lab".into(), verb.into()], more, &flow].concat();
-            ProgramCommand::new(run)
-        };
-        let sent_file = self.to.files().join(&sent).display().to_string();
-        let arguments = [format!("--listen={address}"), format!("--until={sent_file}")];
-        let receive = program("receive-flow", &arguments);
-        let mut receiver = TrialProgram::start(self.to, &format!("{name}-to"), &receive, true)?;
-        receiver.wait_for_output("ready")?;
-        let send = program("send-flow", &[format!("--to={address}")]);
-        let mut sender = TrialProgram::start(self.from, &format!("{name}-from"), &send, true)?;
-        let timeout = Duration::from_secs_f64(f64::from(count) / rate + FLOW_TIMEOUT_S);
-        succeed(&mut sender, timeout)?;
-        self.to.write_file(&sent, b"")?;
-        succeed(&mut receiver, timeout)?;
-        let output = receiver.output()?;
-        let last = output.lines().last().unwrap_or_default();
-        serde_json::from_str(last).map_err(|error| format!("the receiver of a flow: {error}"))
-    }
+/// Sends a flow by a program at one site to a program at another one.
+fn run_at_sites(
+    from: TrialHost<'_>,
+    to: TrialHost<'_>,
+    name: &str,
+    flow: DatagramFlow,
+    address: SocketAddr,
+) -> Result<ReceivedFlow, String> {
+    let DatagramFlow { count, payload, batch, rate } = flow;
+    let sent = format!("{name}-sent");
+    let program = |verb: &str, more: &[String]| {
+        let flow = [
+            format!("--count={count}"),
+            format!("--payload={payload}"),
+            format!("--batch={batch}"),
+            format!("--rate={rate}"),
+        ];
+        let sunder = sandbox::program_link().display().to_string();
+        let run = [&[sunder, "lab".into(), verb.into()], more, &flow].concat();
+        ProgramCommand::new(run)
+    };
+    let sent_file = to.files().join(&sent).display().to_string();
+    let arguments = [format!("--listen={address}"), format!("--until={sent_file}")];
+    let receive = program("receive-flow", &arguments);
+    let mut receiver = TrialProgram::start(to, &format!("{name}-to"), &receive, true)?;
+    receiver.wait_for_output("ready")?;
+    let send = program("send-flow", &[format!("--to={address}")]);
+    let mut sender = TrialProgram::start(from, &format!("{name}-from"), &send, true)?;
+    let timeout = Duration::from_secs_f64(f64::from(count) / rate + FLOW_TIMEOUT_S);
+    succeed(&mut sender, timeout)?;
+    to.write_file(&sent, b"")?;
+    succeed(&mut receiver, timeout)?;
+    let output = receiver.output()?;
+    let last = output.lines().last().unwrap_or_default();
+    serde_json::from_str(last).map_err(|error| format!("the receiver of a flow: {error}"))
 }
 
 /// Waits until a program has succeeded.
@@ -224,9 +223,7 @@ fn single_link_delays(
             batch: 1,
             rate: SINGLE_LINK_RATE,
         };
-        let arrivals = flow.run(from, to, address, QUIET_TIMEOUT)?;
-        let delays: Vec<f64> = arrivals.delays_ms().collect();
-        Ok(delays.iter().sum::<f64>() / delays.len().max(1) as f64)
+        Ok(flow.run(from, to, address, QUIET_TIMEOUT)?.mean_delay_ms())
     };
     network.plans().enumerate().map(alone).collect()
 }
