@@ -34,7 +34,7 @@ pub(crate) fn admit<'a>(
     channels: impl Iterator<Item = &'a PathState>,
     spare: usize,
     policy: LostChannelAction,
-    (now, since, patience): (Duration, Duration, Duration),
+    (now, since, timeout): (Duration, Duration, Duration),
 ) -> StreamAdmission {
     // If connecting fails at once, with the system's error, a stream that does not wait may try.
     let keeps_out = |state: &PathState| match policy {
@@ -43,7 +43,7 @@ pub(crate) fn admit<'a>(
     };
     let lost = channels.enumerate().filter(|(_, state)| keeps_out(state)).map(|(index, _)| index);
     let Some(index) = lost.skip(spare).last() else { return StreamAdmission::Open };
-    let end = since + patience;
+    let end = since + timeout;
     if policy == LostChannelAction::Wait && now < end {
         StreamAdmission::WaitUntil(end)
     } else {
@@ -52,17 +52,17 @@ pub(crate) fn admit<'a>(
 }
 
 /// When an open stream ends, and because of which of its channels (by their order here). The stream
-/// can continue without `spare` of them and waits for `patience`. Each channel is given by the time
+/// can continue without `spare` of them and waits for `timeout`. Each channel is given by the time
 /// since when it has been unusable, or `None`.
 pub(crate) fn end_of_stream(
     channels: impl Iterator<Item = Option<Duration>>,
     spare: usize,
-    patience: Duration,
+    timeout: Duration,
 ) -> Option<(Duration, usize)> {
     let cut = channels.enumerate().filter_map(|(index, since)| Some((since?, index)));
     let mut cut: Vec<_> = cut.collect();
     cut.sort_unstable();
-    cut.get(spare).map(|&(since, index)| (since + patience, index))
+    cut.get(spare).map(|&(since, index)| (since + timeout, index))
 }
 
 #[cfg(test)]

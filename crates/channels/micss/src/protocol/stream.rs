@@ -251,9 +251,9 @@ impl StreamEndpoint {
         generator: RandomGenerator,
         now: Duration,
     ) -> Result<Self, RandomError> {
-        let patience = LostChannelTimeouts { open: lost_channel, opening: lost_channel };
+        let timeouts = LostChannelTimeouts { open: lost_channel, opening: lost_channel };
         let terms = list.terms();
-        let timers = StreamDeadlines::new(terms.channels(), patience, now);
+        let timers = StreamDeadlines::new(terms.channels(), timeouts, now);
         let mut stream = Self::new(terms, StreamPhase::Request, generator, timers)?;
         stream.outgoing.precede(AssociationMessage::Confirm(list).encode());
         let mut is_there = vec![false; stream.unusable_since.len()];

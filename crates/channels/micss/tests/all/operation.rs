@@ -61,8 +61,8 @@ impl RunningClient {
                 tokio::task::yield_now().await;
             }
         };
-        let patience = std::time::Duration::from_secs(30);
-        assert!(tokio::time::timeout(patience, wait).await.is_ok(), "{what}: {:?}", self.streams());
+        let timeout = std::time::Duration::from_secs(30);
+        assert!(tokio::time::timeout(timeout, wait).await.is_ok(), "{what}: {:?}", self.streams());
     }
 
     async fn stop(self) {
@@ -239,8 +239,8 @@ async fn a_server_reloads_with_open_streams() {
             tokio::task::yield_now().await;
         }
     };
-    let patience = std::time::Duration::from_secs(30);
-    assert!(tokio::time::timeout(patience, wait).await.is_ok(), "{:?}", counted());
+    let timeout = std::time::Duration::from_secs(30);
+    assert!(tokio::time::timeout(timeout, wait).await.is_ok(), "{:?}", counted());
     let status = handle.status();
     assert!(status.channels.iter().all(|channel| channel.received_bytes > 0), "counts go on");
     for stream in [stream, second] {

@@ -408,11 +408,11 @@ fn a_changed_share_does_not_replace_a_late_one() {
             stream.assert_none();
             assert!(stream.incoming.skip_late(), "byte {at} of {wrong}");
             stream.assert_none();
-            let patience = stream.incoming.next_record_timeout();
+            let timeout = stream.incoming.next_record_timeout();
             assert!(
-                patience == Some(STALLED_CHANNEL_TIMEOUT) && !stream.incoming.skip_late()
-                    || patience == Some(RECORD_TIMEOUT),
-                "byte {at} of {wrong}: {patience:?}"
+                timeout == Some(STALLED_CHANNEL_TIMEOUT) && !stream.incoming.skip_late()
+                    || timeout == Some(RECORD_TIMEOUT),
+                "byte {at} of {wrong}: {timeout:?}"
             );
             stream.give(late, 0);
             stream.assert_next(0);

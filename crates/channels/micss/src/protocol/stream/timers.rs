@@ -159,15 +159,15 @@ impl StreamEndpoint {
         let is_first = matches!(self.phase, StreamPhase::Answer | StreamPhase::Request);
         let is_enough = self.is_receiving() && self.incoming.can_lose_stalled();
         self.timers.enough_since = is_enough.then(|| self.timers.enough_since.unwrap_or(now));
-        let patience = self.incoming.next_record_timeout();
+        let timeout = self.incoming.next_record_timeout();
         self.timers.due = match self.timers.enough_since {
             Some(since) if self.awaits_only_unusable() => Some(since + LATE_SHARE_TIMEOUT),
             Some(since) if is_first && self.incoming.is_contradicted() => {
                 Some(since + LATE_CHANNEL_TIMEOUT)
             }
-            Some(since) => patience.map(|patience| since + patience),
+            Some(since) => timeout.map(|timeout| since + timeout),
             None if is_first => None,
-            None => patience.map(|patience| self.timers.received_at + patience),
+            None => timeout.map(|timeout| self.timers.received_at + timeout),
         };
     }
 
@@ -264,7 +264,7 @@ impl StreamEndpoint {
             return None;
         }
         let LostChannelTimeouts { open, opening } = self.timers.lost_channel;
-        let patience = match self.phase {
+        let timeout = match self.phase {
             StreamPhase::Confirming(_) | StreamPhase::Answer => opening,
             StreamPhase::Open => open,
             _ => return None,
@@ -272,7 +272,7 @@ impl StreamEndpoint {
         let live: Vec<usize> = self.live().collect();
         let spare = live.len() - usize::from(self.terms.threshold());
         let unusable = live.iter().map(|&channel| unusable_since(channel));
-        end_of_stream(unusable, spare, patience).map(|(end, place)| (end, live[place]))
+        end_of_stream(unusable, spare, timeout).map(|(end, place)| (end, live[place]))
     }
 
     /// When a direction (0: receiving, 1: sending) frees its memory.
