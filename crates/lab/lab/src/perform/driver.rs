@@ -25,8 +25,9 @@ use crate::trial::{MeasurePlan, Trial, ValuePlan};
 pub(crate) enum DriverValues {
     /// Its values, by name.
     Named(BTreeMap<&'static str, f64>),
-    /// The same between machines whose clocks differ: times of packets are missing.
-    NamedWithoutDelays(BTreeMap<&'static str, f64>),
+    /// The same without those that there are not here: times of packets between machines whose
+    /// clocks differ, or times of more servers than there are.
+    NamedInPart(BTreeMap<&'static str, f64>),
     /// A document in which each value has a JSON pointer.
     Document {
         content: serde_json::Value,
@@ -39,7 +40,7 @@ impl DriverValues {
     /// The document, if there is one.
     pub(crate) fn document(&self) -> Option<&serde_json::Value> {
         match self {
-            Self::Named(_) | Self::NamedWithoutDelays(_) => None,
+            Self::Named(_) | Self::NamedInPart(_) => None,
             Self::Document { content, .. } => Some(content),
         }
     }
@@ -51,13 +52,13 @@ impl DriverValues {
     /// If the driver does not give it, in one line.
     pub(crate) fn read(&self, name: &str, plan: &ValuePlan) -> Result<Option<f64>, String> {
         let number = match self {
-            Self::Named(values) | Self::NamedWithoutDelays(values) => values.get(name).copied(),
+            Self::Named(values) | Self::NamedInPart(values) => values.get(name).copied(),
             Self::Document { content, .. } => {
                 plan.json.as_ref().and_then(|pointer| content.pointer(pointer)?.as_f64())
             }
         };
         let may_lack =
-            matches!(self, Self::Document { is_whole: false, .. } | Self::NamedWithoutDelays(_));
+            matches!(self, Self::Document { is_whole: false, .. } | Self::NamedInPart(_));
         if number.is_none() && !may_lack {
             return Err(format!("the driver gives no {name}"));
         }

@@ -16,9 +16,10 @@ use crate::experiment::{ExperimentMetric, SweepPoint};
 pub struct PlotDefinition {
     /// Its title.
     pub title: String,
-    /// The key of the horizontal axis, swept or set.
+    /// The key of the horizontal axis, swept or set; with numbered values, what the numbers are.
     pub x: String,
-    /// The value of the vertical axis.
+    /// The value of the vertical axis. `new_*` stands for the values `new_1`, `new_2` and so on,
+    /// each at its number.
     pub y: String,
     /// The swept key with one line for each of its values.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -78,7 +79,7 @@ impl PlotDefinition {
         sweep: &SweptKeys,
         metrics: &[ExperimentMetric],
     ) -> Result<(), ExperimentProblem> {
-        if !metrics.iter().any(|metric| metric.name == self.y) {
+        if self.metrics(metrics).is_empty() {
             let what = format!("there is no value {}; name one of [measure.values]", self.y);
             return Err(ExperimentProblem::new(format!("{key}.y"), what));
         }
@@ -133,7 +134,24 @@ impl PlotDefinition {
         point.combination.is_among(&self.only)
     }
 
+    /// The indices of the values that it shows. Numbered values have their numbers with them.
+    pub(crate) fn metrics(&self, metrics: &[ExperimentMetric]) -> Vec<(usize, Option<f64>)> {
+        let number = |name: &str| {
+            let number = name.strip_prefix(self.y.strip_suffix('*')?)?;
+            number.parse::<u32>().ok().map(f64::from)
+        };
+        let shown = |(index, metric): (usize, &ExperimentMetric)| {
+            let number = number(&metric.name);
+            (number.is_some() || metric.name == self.y).then_some((index, number))
+        };
+        metrics.iter().enumerate().filter_map(shown).collect()
+    }
+
+    /// The position of a point. With numbered values, it is the same for all points.
     pub(crate) fn x(&self, combination: &SweepCombination) -> Option<f64> {
+        if self.y.ends_with('*') {
+            return Some(0.0);
+        }
         let x = combination.number(&self.x);
         x.filter(|x| x.is_finite() && *x >= 0.0)
     }

@@ -54,18 +54,17 @@ impl PlotDefinition {
         experiment: &'a Experiment,
         results: &'a ExperimentResults,
     ) -> Vec<PlotPoint<'a>> {
-        let metric = results.values.iter().position(|metric| metric.name == self.y);
-        let points = summarized(experiment, results);
-        let dots = points.into_iter().filter(|(point, _)| self.shows(point)).filter_map(
-            |(point, summary)| {
-                let [panel, line] = self.panel_and_line(&point.combination);
-                let x = self.x(&point.combination)?;
-                let metric = metric?;
+        let metrics = self.metrics(&results.values);
+        let mut dots: Vec<PlotPoint<'_>> = Vec::new();
+        for (point, summary) in summarized(experiment, results) {
+            let x = self.x(&point.combination).filter(|_| self.shows(point));
+            let [panel, line] = self.panel_and_line(&point.combination);
+            let Some(x) = x else { continue };
+            dots.extend(metrics.iter().map(|&(metric, number)| {
                 let (measured, predicted) = (summary.values[metric], summary.predictions[metric]);
-                Some(PlotPoint { panel, line, x, measured, predicted })
-            },
-        );
-        let mut dots: Vec<PlotPoint<'_>> = dots.collect();
+                PlotPoint { panel, line, x: number.unwrap_or(x), measured, predicted }
+            }));
+        }
         dots.sort_by(|a, b| a.x.total_cmp(&b.x));
         dots
     }
@@ -84,7 +83,9 @@ impl PlotDefinition {
     }
 
     fn y_label(&self, results: &ExperimentResults) -> String {
-        self.metric(results).map(ExperimentMetric::label).unwrap_or_default()
+        let Some(metric) = self.metric(results) else { return String::new() };
+        let name = self.y.trim_end_matches("_*").to_owned();
+        ExperimentMetric { name, ..metric.clone() }.label()
     }
 
     /// The word for the predictions: "predicted" or "published".
@@ -93,7 +94,8 @@ impl PlotDefinition {
     }
 
     fn metric<'a>(&self, results: &'a ExperimentResults) -> Option<&'a ExperimentMetric> {
-        results.values.iter().find(|metric| metric.name == self.y)
+        let (first, _) = *self.metrics(&results.values).first()?;
+        results.values.get(first)
     }
 }
 

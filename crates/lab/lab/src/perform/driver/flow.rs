@@ -130,7 +130,7 @@ fn measure(network: &TrialNetwork<'_>, table: &toml::Table) -> Result<DriverValu
     values.insert("carried", received.rate_mbit);
     values.insert("loss", 1.0 - f64::from(received.distinct) / f64::from(sent.count));
     values.insert("uneven", unevenness(&since(&before, network.carried_forward()?), &best));
-    let Some(delay) = delay else { return Ok(DriverValues::NamedWithoutDelays(values)) };
+    let Some(delay) = delay else { return Ok(DriverValues::NamedInPart(values)) };
     values.insert("delay", delay);
     Ok(DriverValues::Named(values))
 }

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use quorum::in_process::GroupKeyParameters;
 use quorum::{CombinatorialSharing, DealerKey, ShareRange};
+use serde::Deserialize;
 
 use super::MeasurementDriver;
 
@@ -20,7 +21,8 @@ pub(super) const REFRESH: MeasurementDriver = refreshing::DRIVER;
 pub(super) const SIGN: MeasurementDriver = signing::DRIVER;
 
 /// The settings of a group.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct QuorumGroupOptions {
     /// The number of servers, 3f+1.
     servers: u8,
@@ -62,23 +64,20 @@ fn check_bits(modulus_bits: u32) -> Result<(), String> {
     Err(format!("modulus_bits is {modulus_bits}; give 1024, 2048, 3072 or 4096"))
 }
 
-/// Checks the rank of a server among `servers`; 0 for the mean.
-fn check_rank(place: f64, servers: u8) -> Result<(), String> {
-    let servers = f64::from(servers);
-    if (0.0..=servers).contains(&place) && place.fract() == 0.0 {
-        return Ok(());
-    }
-    Err(format!("place is {place}; give a whole number from 0 to {servers}"))
-}
+/// The values that are the times of the old servers, in the order in which they are done. Of a
+/// larger group, those of the last ones are not measured.
+const OLD_IN_ORDER: [&str; 7] = ["old_1", "old_2", "old_3", "old_4", "old_5", "old_6", "old_7"];
 
-/// The time of the nth server to finish, from 1, or the mean of all for 0.
-fn time_at_rank(mut times: Vec<f64>, place: f64) -> f64 {
+/// The same of the new servers.
+const NEW_IN_ORDER: [&str; 7] = ["new_1", "new_2", "new_3", "new_4", "new_5", "new_6", "new_7"];
+
+/// The times of servers of one refresh, in order, by these names. A smaller group lacks the last.
+fn in_order(
+    names: [&'static str; 7],
+    mut times: Vec<f64>,
+) -> impl Iterator<Item = (&'static str, f64)> {
     times.sort_by(f64::total_cmp);
-    let mut nth = (1..).map(f64::from).zip(&times).filter(|(nth, _)| *nth >= place);
-    match nth.next() {
-        Some((_, time)) if place > 0.0 => *time,
-        _ => mean(times.into_iter()),
-    }
+    names.into_iter().zip(times)
 }
 
 fn mean(values: impl ExactSizeIterator<Item = f64>) -> f64 {

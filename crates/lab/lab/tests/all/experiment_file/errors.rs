@@ -179,6 +179,7 @@ const BAD: &[(&str, &str, &str, &str)] = &[
     ("x = \"loss\"", "x = \"lost\"", "plots[0].x", "lost"),
     ("x = \"loss\"", "x = \"path\"", "plots[0].x", "path"),
     ("y = \"speed\"", "y = \"spead\"", "plots[0].y", "[measure.values]"),
+    ("y = \"speed\"", "y = \"speed_*\"", "plots[0].y", "[measure.values]"),
     ("lines = \"path\"", "lines = \"port\"", "plots[0].lines", "loss, path"),
     ("lines = \"path\"", "each = \"way\"", "plots[0].each", "loss, path"),
     ("lines = \"path\"", "", "plots[0]", "lines or each"),
@@ -301,12 +302,11 @@ fn options_of_groups_that_cannot_be_are_refused() {
         );
         check(&text).map_err(|error| error.to_string())
     };
-    assert_eq!(of("servers = 4, modulus_bits = 1024, paper_range = true, place = 4"), Ok(()));
+    assert_eq!(of("servers = 4, modulus_bits = 1024, paper_range = true"), Ok(()));
     for (options, what) in [
         ("servers = 5, modulus_bits = 1024, paper_range = true", "give 4, 7, 10 or 13"),
         ("servers = 16, modulus_bits = 1024, paper_range = true", "19079424"),
         ("servers = 4, modulus_bits = 1000, paper_range = true", "modulus_bits is 1000"),
-        ("servers = 4, modulus_bits = 1024, paper_range = true, place = 5", "place is 5"),
         ("servers = 4, modulus_bits = 1024", "paper_range"),
     ] {
         assert!(of(options).unwrap_err().contains(what), "{options}: {:?}", of(options));
@@ -326,7 +326,7 @@ fn options_of_running_groups_that_cannot_be_are_refused() {
     };
     let site = "servers = 4, modulus_bits = 2048, delay_ms = 1";
     assert_eq!(of("sign", site, "signatures = 1, rounds = 1"), Ok(()));
-    assert_eq!(of("refresh", site, "linked = true, place = 4"), Ok(()));
+    assert_eq!(of("refresh", site, "linked = true"), Ok(()));
     for (driver, from, to, more, what) in [
         ("sign", "4", "5", "signatures = 1, rounds = 1", "give 4, 7, 10 or 13"),
         ("sign", "2048", "2000", "signatures = 1, rounds = 1", "modulus_bits is 2000"),
@@ -334,7 +334,7 @@ fn options_of_running_groups_that_cannot_be_are_refused() {
         ("sign", "= 1", "= 1, links = 1", "signatures = 1, rounds = 1", "links"),
         ("sign", "", "", "signatures = 0, rounds = 1", "signatures is 0"),
         ("sign", "", "", "signatures = 1, rounds = 10001", "rounds is 10001"),
-        ("refresh", "", "", "linked = true, place = 5", "place is 5"),
+        ("refresh", "", "", "linked = true, same = true", "leave linked out"),
     ] {
         let error = of(driver, &site.replacen(from, to, 1), more).unwrap_err();
         assert!(error.contains(what), "{what}: {error}");

@@ -3,8 +3,10 @@
 use std::fs;
 
 use serde_json::{Value, json};
+use sunder_lab::experiment::run_with;
+use sunder_lab::{Trial, TrialContext, TrialMeasurement};
 
-use super::{TEXT, directory, read, run_to_the_end};
+use super::{TEXT, directory, experiment, read, run_to_the_end};
 
 #[test]
 fn results_csv_has_a_row_for_each_trial() {
@@ -92,4 +94,24 @@ fn graphs_show_measurements_and_predictions() {
         .filter(|name| name.contains(".new"))
         .collect();
     assert!(left.is_empty(), "{left:?}");
+}
+
+/// The values have a place each, which is their number. A value that is missing has none.
+#[test]
+fn numbered_values_are_drawn_over_their_numbers() {
+    let out = directory();
+    let values = "far_1 = { after = \"1\" }\nfar_2 = { after = \"2\" }\nfar_3 = { after = \"3\" }";
+    let text = TEXT.replace("far = { after = \"far\" }", values);
+    let text =
+        text.replace("x = \"rate\"\ny = \"far\"", "x = \"place\"\ny = \"far_*\"\nlines = \"rate\"");
+    let measure = |_: &Trial, _: TrialContext<'_>| {
+        let values = [("speed", 1.0), ("far_1", 2.0), ("far_2", 3.0)];
+        let values = values.map(|(name, value)| (name.to_owned(), value)).into();
+        Ok(TrialMeasurement { values, ..TrialMeasurement::default() })
+    };
+    run_with(&experiment(&text), out.path(), |_| {}, measure).unwrap();
+    let graph = read(&out, "far-of-c-alone.svg");
+    assert!(graph.contains("place") && !graph.contains("far_"));
+    // Two dots of each line, and one in its legend.
+    assert_eq!(graph.matches("<circle").count(), 2 * (2 + 1));
 }

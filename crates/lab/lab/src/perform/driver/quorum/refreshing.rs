@@ -7,17 +7,30 @@ use std::time::Duration;
 use quorum::CombinatorialSharing;
 use quorum::in_process::{RefreshProcessorTime, RefreshReport, ServerRefreshReport};
 use random::RandomGenerator;
-use serde::Deserialize;
 
 use super::super::{DriverMeasure, DriverValues, MeasurementDriver, no_hosts, options};
-use super::{QuorumGroupOptions, check_rank, key, mean, time_at_rank};
+use super::{NEW_IN_ORDER, OLD_IN_ORDER, QuorumGroupOptions, in_order, key, mean};
 use crate::network::EmulatedNetwork;
 
 pub(super) const DRIVER: MeasurementDriver = MeasurementDriver {
     name: "quorum-refresh",
     values: &[
         "old",
+        "old_1",
+        "old_2",
+        "old_3",
+        "old_4",
+        "old_5",
+        "old_6",
+        "old_7",
         "new",
+        "new_1",
+        "new_2",
+        "new_3",
+        "new_4",
+        "new_5",
+        "new_6",
+        "new_7",
         "old_kb",
         "new_kb",
         "log_kb",
@@ -34,39 +47,12 @@ pub(super) const DRIVER: MeasurementDriver = MeasurementDriver {
     measure: DriverMeasure::Emulated(measure),
 };
 
-/// The driver's settings.
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct QuorumRefreshOptions {
-    /// The number of servers, 3f+1.
-    servers: u8,
-    /// The number of bits of the modulus.
-    modulus_bits: u32,
-    /// Whether shares are as long as the thesis's.
-    paper_range: bool,
-    /// The rank of the servers whose times are `old` and `new`: the nth to finish, from 1, or 0 for
-    /// the mean of all.
-    #[serde(default)]
-    place: f64,
-}
-
-impl QuorumRefreshOptions {
-    fn group(self) -> QuorumGroupOptions {
-        let Self { servers, modulus_bits, paper_range, .. } = self;
-        QuorumGroupOptions { servers, modulus_bits, paper_range }
-    }
-}
-
 fn check(table: &toml::Table) -> Result<(), String> {
-    let options: QuorumRefreshOptions = options(table)?;
-    let (group, place) = (options.group(), options.place);
-    group.check()?;
-    check_rank(place, group.servers)
+    options::<QuorumGroupOptions>(table)?.check()
 }
 
 fn measure(_: &EmulatedNetwork, table: &toml::Table) -> Result<DriverValues, String> {
-    let options: QuorumRefreshOptions = options(table)?;
-    let (options, place) = (options.group(), options.place);
+    let options: QuorumGroupOptions = options(table)?;
     let mut generator = RandomGenerator::seeded().map_err(|error| error.to_string())?;
     let key = key(options.modulus_bits)?;
     let (setting, combination) = (options.setting(&key), options.combination()?);
@@ -87,9 +73,9 @@ fn measure(_: &EmulatedNetwork, table: &toml::Table) -> Result<DriverValues, Str
         }
     };
     let processor: Duration = old.iter().chain(new).map(|server| server.work.total()).sum();
-    Ok(DriverValues::Named(BTreeMap::from([
-        ("old", done(old, place)),
-        ("new", done(new, place)),
+    let mut values = BTreeMap::from([
+        ("old", mean(done(old).into_iter())),
+        ("new", mean(done(new).into_iter())),
         ("old_kb", mean(old.iter().map(|server| server.messages.bytes as f64 / 1e3))),
         ("new_kb", mean(new.iter().map(|server| server.messages.bytes as f64 / 1e3))),
         // Each of the 3f+1 servers of the log gets each entry.
@@ -104,7 +90,10 @@ fn measure(_: &EmulatedNetwork, table: &toml::Table) -> Result<DriverValues, Str
             work(|work| work.proving + work.sealing)(old) + work(|work| work.verifying)(new),
         ),
         ("processor", processor.as_secs_f64()),
-    ])))
+    ]);
+    values.extend(in_order(OLD_IN_ORDER, done(old)));
+    values.extend(in_order(NEW_IN_ORDER, done(new)));
+    Ok(DriverValues::NamedInPart(values))
 }
 
 /// The processor time for a subshare, in s.
@@ -137,7 +126,7 @@ fn counts(group: &CombinatorialSharing) -> (f64, f64) {
     (labels as f64, (labels * group.quorum() / group.server_count()) as f64)
 }
 
-/// The time at which servers finished, in s.
-fn done(servers: &[ServerRefreshReport], place: f64) -> f64 {
-    time_at_rank(servers.iter().map(|server| server.done_after.as_secs_f64()).collect(), place)
+/// The times at which servers finished, in s.
+fn done(servers: &[ServerRefreshReport]) -> Vec<f64> {
+    servers.iter().map(|server| server.done_after.as_secs_f64()).collect()
 }

@@ -9,14 +9,36 @@ use quorum::links::SentBytes;
 use serde::Deserialize;
 
 use super::super::super::{DriverMeasure, DriverValues, MeasurementDriver, options};
-use super::super::{check_rank, mean, time_at_rank};
+use super::super::{NEW_IN_ORDER, OLD_IN_ORDER, in_order, mean};
 use super::{JoiningServers, POLL_INTERVAL, QuorumNetworkOptions, RunningServers, TIMEOUT};
 use crate::network::EmulatedNetwork;
 use crate::trial::Trial;
 
 pub(super) const DRIVER: MeasurementDriver = MeasurementDriver {
     name: "quorum-node-refresh",
-    values: &["old", "new", "signed", "old_kb", "new_kb", "log_kb", "signing_kb"],
+    values: &[
+        "old",
+        "old_1",
+        "old_2",
+        "old_3",
+        "old_4",
+        "old_5",
+        "old_6",
+        "old_7",
+        "new",
+        "new_1",
+        "new_2",
+        "new_3",
+        "new_4",
+        "new_5",
+        "new_6",
+        "new_7",
+        "signed",
+        "old_kb",
+        "new_kb",
+        "log_kb",
+        "signing_kb",
+    ],
     hosts: &[],
     paths: &[],
     network: add_hosts,
@@ -39,19 +61,14 @@ struct NodeRefreshOptions {
     /// Whether the new group has the same servers.
     #[serde(default)]
     same: bool,
-    /// The rank of the servers whose times are `old`, `new` and `signed`: the nth to finish, from
-    /// 1, or 0 for the mean of all.
-    #[serde(default)]
-    place: f64,
 }
 
 fn check(table: &toml::Table) -> Result<(), String> {
-    let NodeRefreshOptions { site, place, linked, same } = options(table)?;
+    let NodeRefreshOptions { site, linked, same } = options(table)?;
     if same && linked {
         return Err("the same servers have links; leave linked out".into());
     }
-    site.check()?;
-    check_rank(place, site.servers)
+    site.check()
 }
 
 fn add_hosts(table: &toml::Table, trial: &mut Trial) -> Result<(), String> {
@@ -62,7 +79,7 @@ fn add_hosts(table: &toml::Table, trial: &mut Trial) -> Result<(), String> {
 }
 
 fn measure(network: &EmulatedNetwork, table: &toml::Table) -> Result<DriverValues, String> {
-    let NodeRefreshOptions { site, linked, place, same } = options(table)?;
+    let NodeRefreshOptions { site, linked, same } = options(table)?;
     let count = usize::from(site.servers);
     let joining = JoiningServers { count: if same { 0 } else { count }, linked };
     let mut servers = RunningServers::start(site, joining, network)?;
@@ -92,16 +109,19 @@ fn measure(network: &EmulatedNetwork, table: &toml::Table) -> Result<DriverValue
     };
     let refresh = kb(|sent| sent.refresh);
     servers.sign(total, "a message of the new group")?;
-    let [old, new, signed] = times.map(|times| time_at_rank(times, place));
-    Ok(DriverValues::Named(BTreeMap::from([
-        ("old", old),
-        ("new", new),
-        ("signed", signed),
+    let [old, new, signed] = times;
+    let mut values = BTreeMap::from([
+        ("old", mean(old.iter().copied())),
+        ("new", mean(new.iter().copied())),
+        ("signed", mean(signed.into_iter())),
         ("old_kb", mean(refresh[..count].iter().copied())),
         ("new_kb", mean(refresh[total - count..].iter().copied())),
         ("log_kb", kb(|sent| sent.log).iter().sum()),
         ("signing_kb", kb(|sent| sent.signing).iter().sum()),
-    ])))
+    ]);
+    values.extend(in_order(OLD_IN_ORDER, old));
+    values.extend(in_order(NEW_IN_ORDER, new));
+    Ok(DriverValues::NamedInPart(values))
 }
 
 /// The number of bytes that each server has sent.
