@@ -20,7 +20,7 @@ help:
 	@echo 'make test    all tests (installs the programs that they try it with, as curl and nginx)'
 	@echo 'make lint    format, widths, names, figures, clippy, fuzz targets, documentation, layers of modules and crates, licences'
 	@echo 'make bench   speed: sharing beside libisal, plans beside scipy, MICSS beside a plain relay'
-	@echo 'make speed   the tunnel on plain veth channels, beside wireguard-go (as root)'
+	@echo 'make speed   the tunnel on plain veth channels, beside wireguard-go (as root), into docs/results'
 	@echo 'make docs    the API documentation, in target/doc'
 	@echo 'make book    the guides, protocols and formats as a book with search, in target/book'
 	@echo 'make fuzz    every fuzz target, FUZZ_SECONDS=$(FUZZ_SECONDS) each'
@@ -87,7 +87,7 @@ bench:
 speed:
 	@PATH=$$PATH:/usr/sbin scripts/setup iperf3 python3 ip:iproute2
 	$(CARGO) build --release --locked --package sunder-cli
-	scripts/tunnel-speed
+	scripts/tunnel-speed --out docs/results/tunnel-speed
 	scripts/psi-speed
 
 docs:
