@@ -60,6 +60,7 @@ lint: setup-lint
 	scripts/check-names
 	scripts/check-width
 	scripts/check-figures --self-test
+	scripts/sha1-circuit --test
 	scripts/check-monitoring
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	$(CARGO) clippy --package sunder-cli --no-default-features --locked -- -D warnings

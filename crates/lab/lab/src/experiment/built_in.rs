@@ -1,7 +1,7 @@
 //! The built-in experiments.
 
 /// The name and the text of each.
-const ALL: [(&str, &str); 46] = [
+const ALL: [(&str, &str); 51] = [
     ("links", include_str!("../../experiments/links.toml")),
     ("capacity", include_str!("../../experiments/capacity.toml")),
     ("capacity-tcp", include_str!("../../experiments/capacity-tcp.toml")),
@@ -22,6 +22,7 @@ const ALL: [(&str, &str); 46] = [
     ("remicss-order", include_str!("../../experiments/remicss-order.toml")),
     ("quorum-sign", include_str!("../../experiments/quorum-sign.toml")),
     ("quorum-refresh", include_str!("../../experiments/quorum-refresh.toml")),
+    ("quorum-refresh-4", include_str!("../../experiments/quorum-refresh-4.toml")),
     ("quorum-servers", include_str!("../../experiments/quorum-servers.toml")),
     ("quorum-node-sign", include_str!("../../experiments/quorum-node-sign.toml")),
     ("quorum-node-refresh", include_str!("../../experiments/quorum-node-refresh.toml")),
@@ -34,11 +35,15 @@ const ALL: [(&str, &str); 46] = [
     ("transport-fairness", include_str!("../../experiments/transport-fairness.toml")),
     ("transport-core", include_str!("../../experiments/transport-core.toml")),
     ("compute-circuits", include_str!("../../experiments/compute-circuits.toml")),
+    ("compute-published", include_str!("../../experiments/compute-published.toml")),
     ("compute-links", include_str!("../../experiments/compute-links.toml")),
     ("compute-buffers", include_str!("../../experiments/compute-buffers.toml")),
     ("compute-delay", include_str!("../../experiments/compute-delay.toml")),
+    ("compute-slower", include_str!("../../experiments/compute-slower.toml")),
     ("compute-loss", include_str!("../../experiments/compute-loss.toml")),
+    ("compute-slower-loss", include_str!("../../experiments/compute-slower-loss.toml")),
     ("compute-gmw", include_str!("../../experiments/compute-gmw.toml")),
+    ("compute-sha1", include_str!("../../experiments/compute-sha1.toml")),
     ("compute-path", include_str!("../../experiments/compute-path.toml")),
     ("mix-millionaires", include_str!("../../experiments/mix-millionaires.toml")),
     ("mix-sizes", include_str!("../../experiments/mix-sizes.toml")),
@@ -60,8 +65,9 @@ pub fn built_in_minutes(name: &str) -> Option<u64> {
     MINUTES.iter().find(|(known, _)| *known == name).map(|(_, minutes)| *minutes)
 }
 
-/// They are not in the files: results belong to a file with a certain SHA-256.
-const MINUTES: [(&str, u64); 29] = [
+/// They are not in the files: results belong to a file with a certain SHA-256. Those of experiments
+/// without stored results are calculated from similar ones.
+const MINUTES: [(&str, u64); 38] = [
     ("links", 4),
     ("capacity", 3),
     ("capacity-tcp", 3),
@@ -79,12 +85,21 @@ const MINUTES: [(&str, u64); 29] = [
     ("remicss-learning", 36),
     ("remicss-unequal", 7),
     ("remicss-order", 6),
+    ("remicss-plans", 15),
+    ("quorum-refresh-4", 20),
+    ("quorum-servers", 2),
+    ("quorum-node-servers", 3),
     ("transport-grid", 340),
     ("transport-table", 20),
     ("transport-core", 2),
     ("transport-fairness", 38),
     ("compute-links", 80),
+    ("compute-published", 1),
+    ("compute-buffers", 15),
+    ("compute-slower", 50),
+    ("compute-slower-loss", 40),
     ("compute-gmw", 7),
+    ("compute-sha1", 20),
     ("mix-millionaires", 18),
     ("mix-slots", 8),
     ("mix-delivery", 21),

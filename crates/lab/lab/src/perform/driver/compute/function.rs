@@ -71,7 +71,7 @@ impl JointFunction {
         let (name, example) = match self {
             Self::Named(function) => (function.name(), function.example()),
             Self::CircuitFile(path) => {
-                let named = |error: String| format!("the circuit: {error}");
+                let named = |error: String| format!("the circuit {path}: {error}");
                 let text = fs::read(path).map_err(|error| named(error.to_string()))?;
                 (&path[..], FunctionExample::zeros(&text).map_err(named)?)
             }
