@@ -260,6 +260,12 @@ impl Experiment {
         self.schedule.len()
     }
 
+    /// Whether trials during which links are late become invalid. Without links, and with
+    /// `keep_late`, nothing shows whether the machine has kept up.
+    pub fn refuses_late(&self) -> bool {
+        !self.keep_late && self.points.iter().any(|point| !point.trial.links.is_empty())
+    }
+
     /// Begins no trial after this time. The next run continues.
     pub fn stop_at(&mut self, at: Instant) {
         self.stops_at = Some(at);

@@ -296,13 +296,18 @@ fn perform(arguments: &LabRunArguments) -> Result<(), CommandFailure> {
     if has_measured { Ok(()) } else { report::measured_before(&results, &out) }
 }
 
-/// Warns if other programs use this machine: links can be late then.
-fn warn_if_busy() {
+/// Warns if other programs use this machine, and says what that does to the trials.
+fn warn_if_busy(experiment: &Experiment) {
+    let effect = if experiment.refuses_late() {
+        "trials during which links are late are repeated and then invalid"
+    } else {
+        "they make times longer, and no trial of this experiment is invalid for that"
+    };
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     if let Some(used) = processors_in_use(BUSY_SAMPLE).filter(|used| *used > MAX_IN_USE) {
         console::warning(&format!(
-            "other programs use {used:.1} of {cores} processors; trials during which links are late \
-             are repeated and then invalid, so leave the machine to this run"
+            "other programs use {used:.1} of {cores} processors; {effect}, so leave the machine to this \
+             run"
         ));
     }
 }
@@ -337,7 +342,7 @@ fn run_with_progress(
             ExperimentEvent::Result { .. } => return,
         };
         if !now.is_empty() && !has_measured && sites.is_none() {
-            warn_if_busy();
+            warn_if_busy(experiment);
         }
         progress.advance(now_done - done);
         done = now_done;

@@ -100,6 +100,14 @@ fn built_in_experiments_have_a_name_and_a_description() {
 }
 
 #[test]
+fn late_trials_are_refused_where_links_are_not_to_be_late() {
+    assert!(parse(GOOD).refuses_late());
+    assert!(!parse(&format!("keep_late = true\n{GOOD}")).refuses_late());
+    let (_, without_links) = built_in().find(|(name, _)| *name == "quorum-refresh").unwrap();
+    assert!(!parse(without_links).refuses_late());
+}
+
+#[test]
 fn the_last_key_varies_fastest_and_repetitions_slowest() {
     let order: Vec<(f64, bool)> = trials(GOOD)
         .iter()
