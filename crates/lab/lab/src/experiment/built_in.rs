@@ -1,7 +1,7 @@
 //! The built-in experiments.
 
 /// The name and the text of each.
-const ALL: [(&str, &str); 51] = [
+const ALL: [(&str, &str); 52] = [
     ("links", include_str!("../../experiments/links.toml")),
     ("capacity", include_str!("../../experiments/capacity.toml")),
     ("capacity-tcp", include_str!("../../experiments/capacity-tcp.toml")),
@@ -34,6 +34,7 @@ const ALL: [(&str, &str); 51] = [
     ("transport-grid", include_str!("../../experiments/transport-grid.toml")),
     ("transport-fairness", include_str!("../../experiments/transport-fairness.toml")),
     ("transport-core", include_str!("../../experiments/transport-core.toml")),
+    ("transport-ends", include_str!("../../experiments/transport-ends.toml")),
     ("compute-circuits", include_str!("../../experiments/compute-circuits.toml")),
     ("compute-published", include_str!("../../experiments/compute-published.toml")),
     ("compute-links", include_str!("../../experiments/compute-links.toml")),
@@ -67,7 +68,7 @@ pub fn built_in_minutes(name: &str) -> Option<u64> {
 
 /// They are not in the files: results belong to a file with a certain SHA-256. Those of experiments
 /// without stored results are calculated from similar ones.
-const MINUTES: [(&str, u64); 38] = [
+const MINUTES: [(&str, u64); 39] = [
     ("links", 4),
     ("capacity", 3),
     ("capacity-tcp", 3),
@@ -92,6 +93,7 @@ const MINUTES: [(&str, u64); 38] = [
     ("transport-grid", 340),
     ("transport-table", 20),
     ("transport-core", 2),
+    ("transport-ends", 5),
     ("transport-fairness", 38),
     ("compute-links", 80),
     ("compute-published", 1),
