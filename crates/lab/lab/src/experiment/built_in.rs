@@ -1,7 +1,7 @@
 //! The built-in experiments.
 
 /// The name and the text of each.
-const ALL: [(&str, &str); 52] = [
+const ALL: [(&str, &str); 53] = [
     ("links", include_str!("../../experiments/links.toml")),
     ("capacity", include_str!("../../experiments/capacity.toml")),
     ("capacity-tcp", include_str!("../../experiments/capacity-tcp.toml")),
@@ -10,6 +10,7 @@ const ALL: [(&str, &str); 52] = [
     ("micss-latency", include_str!("../../experiments/micss-latency.toml")),
     ("micss-loss", include_str!("../../experiments/micss-loss.toml")),
     ("micss-web", include_str!("../../experiments/micss-web.toml")),
+    ("micss-web-slower", include_str!("../../experiments/micss-web-slower.toml")),
     ("micss-sizes", include_str!("../../experiments/micss-sizes.toml")),
     ("micss-opening", include_str!("../../experiments/micss-opening.toml")),
     ("remicss-rate", include_str!("../../experiments/remicss-rate.toml")),
@@ -68,7 +69,7 @@ pub fn built_in_minutes(name: &str) -> Option<u64> {
 
 /// They are not in the files: results belong to a file with a certain SHA-256. Those of experiments
 /// without stored results are calculated from similar ones.
-const MINUTES: [(&str, u64); 39] = [
+const MINUTES: [(&str, u64); 40] = [
     ("links", 4),
     ("capacity", 3),
     ("capacity-tcp", 3),
@@ -77,6 +78,7 @@ const MINUTES: [(&str, u64); 39] = [
     ("micss-latency", 2),
     ("micss-loss", 18),
     ("micss-web", 80),
+    ("micss-web-slower", 35),
     ("micss-sizes", 4),
     ("micss-opening", 6),
     ("remicss-rate", 35),
