@@ -68,7 +68,8 @@ pub fn built_in_minutes(name: &str) -> Option<u64> {
 }
 
 /// They are not in the files: results belong to a file with a certain SHA-256. Those of experiments
-/// without stored results are calculated from similar ones.
+/// without stored results are calculated from similar ones. With repeated attempts a run takes up
+/// to three times as long.
 const MINUTES: [(&str, u64); 40] = [
     ("links", 4),
     ("capacity", 3),
