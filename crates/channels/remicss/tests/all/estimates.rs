@@ -33,7 +33,8 @@ fn seconds(seconds: u64) -> Duration {
 /// all seeds of a channel.
 #[test]
 fn a_rate_is_learnt_in_seconds_and_kept() {
-    learn_all(&[(2, 6), (20, 6), (100, 1)], &[5, 30, 200], &[0, 10, 50]);
+    learn_all(&[(2, 6), (20, 3)], &[5, 30, 200], &[0, 10, 50]);
+    learn_all(&[(100, 1)], &[30], &[0, 10, 50]);
     learn_all(&[(400, 1)], &[30], &[10]);
 }
 

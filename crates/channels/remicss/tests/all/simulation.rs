@@ -69,7 +69,7 @@ fn run(seed: u64) {
 
 #[test]
 fn faults_and_attacks_never_deliver_wrong_packets_and_the_tunnel_recovers() {
-    sim::run_seeds(400, run);
+    sim::run_seeds(150, run);
 }
 
 /// A tunnel that needs two of three channels begins with any two, and the third joins without loss

@@ -331,7 +331,7 @@ impl Display for Rates {
 
 #[test]
 fn faults_that_are_over_leave_nothing_behind() {
-    let runs = sim::run_seeds(16, |seed| {
+    let runs = sim::run_seeds(8, |seed| {
         let run = Run::draw(seed);
         (run.rates(), run)
     });
