@@ -189,7 +189,7 @@ fn queued_sign_requests_all_succeed() {
 /// `SUNDER_SEEDS=N` runs as many seeds, `SUNDER_SEED=S` one of them.
 #[test]
 fn servers_stop_and_start_at_any_step_and_messages_are_lost() {
-    sim::run_seeds(20, |seed| {
+    sim::run_seeds(8, |seed| {
         let mut world = World::new(1, 100..104, seed);
         let to = group(1, 100);
         let members: Vec<Number> = (100..104).collect();

@@ -151,15 +151,18 @@ fn troubled(seed: u64, forgets: bool) -> World {
     world
 }
 
+/// `SUNDER_SEEDS=N` runs as many seeds, `SUNDER_SEED=S` one of them.
 #[test]
 fn crashes_and_losses_never_make_a_server_vote_twice() {
-    let (mut replayed, mut rounds) = (0, 0);
-    for seed in 0..200 {
+    let runs = sim::run_seeds(60, |seed| {
         let world = troubled(seed, false);
-        replayed += world.replayed;
-        rounds += world.rounds.values().filter(|round| **round > 0).count();
-    }
-    assert!(replayed > 1000 && rounds > 100, "{replayed} replayed, {rounds} heights of rounds");
+        [world.replayed, world.rounds.values().filter(|round| **round > 0).count()]
+    });
+    let [replayed, rounds] = [0, 1].map(|which| runs.iter().map(|run| run[which]).sum::<usize>());
+    assert!(
+        replayed > 5 * runs.len() && 2 * rounds > runs.len(),
+        "{replayed} replayed, {rounds} heights of rounds"
+    );
 }
 
 #[test]
@@ -176,11 +179,10 @@ fn a_seed_decides_everything() {
     assert_eq!((one.sent, one.now(), one.committed_at), (two.sent, two.now(), two.committed_at));
 }
 
-/// A server proposes and votes twice in each round.
+/// A server proposes and votes twice in each round. `SUNDER_SEEDS=N` runs as many seeds.
 #[test]
 fn two_engines_with_one_key_divide_nobody() {
-    let mut proofs = 0;
-    for seed in 0..100 {
+    let runs = sim::run_seeds(30, |seed| {
         let mut world = World::new(4, &[3], seed, |_| set_of(&[0, 1, 2, 3]));
         let (loss, delay) = (world.random.below(100), world.random.below(10));
         world.disturb(loss, ms(delay));
@@ -191,9 +193,10 @@ fn two_engines_with_one_key_divide_nobody() {
             }
         });
         world.check();
-        proofs += world.proofs;
-    }
-    assert!(proofs > 10, "{proofs} proofs of equivocation");
+        world.proofs
+    });
+    let proofs: usize = runs.iter().sum();
+    assert!(10 * proofs > runs.len(), "{proofs} proofs of equivocation");
 }
 
 #[test]

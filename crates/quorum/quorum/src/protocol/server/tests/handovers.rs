@@ -122,7 +122,7 @@ fn the_key_moves_to_groups_of_other_sizes_and_to_the_same_group() {
 #[test]
 fn servers_stop_and_start_while_they_move_a_key_and_messages_are_lost() {
     for kind in KINDS {
-        sim::run_seeds(20, |seed| {
+        sim::run_seeds(6, |seed| {
             let mut world = started(kind, 1, seed);
             (world.loss, world.crashes) = (20, 30);
             world.late = if seed % 2 == 0 { 0 } else { 60 };
