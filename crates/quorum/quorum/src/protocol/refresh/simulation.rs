@@ -44,7 +44,7 @@ const EVENTS: [&str; 22] = [
 /// `SUNDER_SEEDS=N` runs this many seeds, `SUNDER_SEED=S` only this one.
 #[test]
 fn a_refresh_is_safe_and_finishes() {
-    let runs = sim::run_seeds(250, run);
+    let runs = sim::run_seeds(120, run);
     let mut counts = BTreeMap::<&String, u64>::new();
     for (what, count) in runs.iter().flatten() {
         *counts.entry(what).or_default() += count;
