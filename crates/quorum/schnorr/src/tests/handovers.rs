@@ -23,7 +23,7 @@ fn run(seed: u64) -> [usize; 2] {
 
 #[test]
 fn handovers_end_with_right_shares_and_accuse_only_faulty_servers() {
-    let accused = run_seeds(40, run);
+    let accused = run_seeds(12, run);
     let of = |role: usize| accused.iter().map(|it| it[role]).sum::<usize>();
     assert!(of(0) > 0 && of(1) > 0, "faulty servers are found out: {accused:?}");
 }

@@ -199,7 +199,7 @@ fn request(seed: u64) {
 
 #[test]
 fn a_request_ends_whatever_faulty_signers_do() {
-    run_seeds(200, request);
+    run_seeds(60, request);
 }
 
 #[test]

@@ -83,7 +83,7 @@ fn apply_changed(seed: u64) {
 
 #[test]
 fn a_changed_entry_accuses_nobody_but_its_author() {
-    run_seeds(60, apply_changed);
+    run_seeds(20, apply_changed);
 }
 
 #[test]

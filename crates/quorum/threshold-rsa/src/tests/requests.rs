@@ -138,7 +138,7 @@ fn run(seed: u64) {
 
 #[test]
 fn requests_end_whatever_f_servers_do() {
-    run_seeds(60, run);
+    run_seeds(20, run);
 }
 
 /// Without proofs nobody would know which part is wrong, and f servers could spoil all requests.
