@@ -245,7 +245,7 @@ mod tests {
 
     #[test]
     fn random_steps_keep_a_connection_within_its_bounds() {
-        sim::run_seeds(1000, |seed| {
+        sim::run_seeds(300, |seed| {
             let mut rng = SeededRng::new(seed);
             let steps: Vec<_> = (0..200).map(|_| step(&mut rng)).collect();
             connection(&steps);

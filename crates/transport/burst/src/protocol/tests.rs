@@ -10,17 +10,16 @@ use pair::{Pair, Path};
 use sim::SeededRng;
 use udp::streams::ListenerLoad;
 
-const LONG_SEEDS: u64 = 2;
-
 /// A path of 300 ms.
 fn long(rate_bps: u64, loss_ppm: u64) -> Path {
     let perfect = Path::perfect(Duration::from_millis(150));
     Path { loss_ppm, rate_bps: Some(rate_bps), ..perfect }
 }
 
+/// `SUNDER_SEEDS=N` runs as many seeds, `SUNDER_SEED=S` one of them.
 #[test]
 fn a_stream_arrives_on_any_path() {
-    sim::run_seeds(1000, |seed| {
+    sim::run_seeds(300, |seed| {
         let mut rng = SeededRng::new(seed);
         let mut pair = Pair::connect(seed, Path::drawn(seed), seed % 2 == 0);
         let lens = [300_000, 300_000].map(|len| if rng.chance(20) { 0 } else { rng.index(len) });
@@ -36,7 +35,7 @@ fn a_stream_arrives_on_any_path() {
 }
 
 /// It takes a round trip for the handshake, the transmission time, and one more round trip, with a
-/// margin for repairs.
+/// margin for repairs. `SUNDER_SEEDS=N` runs as many seeds.
 #[test]
 fn a_long_path_is_full_from_the_first_round_trip_on() {
     let cells = [
@@ -46,26 +45,26 @@ fn a_long_path_is_full_from_the_first_round_trip_on() {
     ];
     for (rate_bps, len, goal_s) in cells {
         for loss_ppm in [0, 500] {
-            for seed in 0..LONG_SEEDS {
+            sim::run_seeds(1, |seed| {
                 let mut pair = Pair::connect(seed, long(rate_bps, loss_ppm), false);
                 let took = pair.exchange(seed, [len, 0]);
                 println!("{rate_bps} {loss_ppm} {len} {seed}: {took:?} {:?}", pair.statistics()[0]);
                 assert!(took.as_secs_f64() < goal_s, "{took:?}");
-            }
+            });
         }
     }
 }
 
 /// The listener sends before it is told how fast its train arrived: it learns that between its
-/// first bytes and their first acknowledgement.
+/// first bytes and their first acknowledgement. `SUNDER_SEEDS=N` runs as many seeds.
 #[test]
 fn a_listener_that_sends_at_once_starts_at_the_rate_of_its_train() {
-    for seed in 0..10 {
+    sim::run_seeds(4, |seed| {
         let len = 32 << 20;
         let mut pair = Pair::connect(seed, long(1_000_000_000, 0), false);
         let took = pair.exchange(seed, [1, len]);
         assert!(took.as_secs_f64() < 1.4, "{took:?}");
-    }
+    });
 }
 
 /// Packets that a client sends while its address changes are delayed, not lost.

@@ -176,7 +176,7 @@ mod tests {
 
     #[test]
     fn random_steps_keep_a_connection_within_its_bounds() {
-        sim::run_seeds(2000, |seed| {
+        sim::run_seeds(600, |seed| {
             let mut rng = SeededRng::new(seed);
             let steps: Vec<_> = (0..200).map(|_| step(&mut rng)).collect();
             connection(&steps);
