@@ -10,10 +10,14 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use keys::IdentitySecretKey;
 use quorum::links::QuorumLinks;
+use quorum::nodes::parse_nodes;
+use quorum::{QuorumShareFile, UnixSeconds, ceremony_files};
+use random::RandomGenerator;
+use rsa_arithmetic::fixture::large_key;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
@@ -89,9 +93,11 @@ impl Group {
         fs::write(group.path("new.toml"), list(&servers[4..])).unwrap();
         // The servers generate an Ed25519 key, and others get the bundle with it later.
         let is_generated = key == "ed25519";
-        let made: &[&str] =
-            if is_generated { &["--bundle", "group.bundle"] } else { &["--out", "made"] };
-        group.run(&[&["init", "--nodes", "old.toml", "--key", key], made].concat());
+        if is_generated {
+            group.run(&["init", "--nodes", "old.toml", "--key", key, "--bundle", "group.bundle"]);
+        } else {
+            group.deal(key);
+        }
         fs::write(group.path("master.key"), "0f".repeat(32)).unwrap();
         fs::set_permissions(group.path("master.key"), fs::Permissions::from_mode(0o600)).unwrap();
         for number in 1..=count {
@@ -112,6 +118,23 @@ impl Group {
             fs::write(group.path(&format!("{number}.toml")), config).unwrap();
         }
         group
+    }
+
+    /// Deals a fixed key in the way that `sunder quorum init --out made` deals a new one. To find
+    /// its primes would take seconds in each test.
+    fn deal(&self, key: &str) {
+        let group = parse_nodes(&fs::read_to_string(self.path("old.toml")).unwrap()).unwrap();
+        let deal = match key {
+            "rsa-2048" => QuorumShareFile::deal,
+            "rsa-2048-polynomial" => QuorumShareFile::deal_polynomial,
+            _ => panic!("{key} has no share files"),
+        };
+        let time = UnixSeconds::from_system(SystemTime::now());
+        let mut generator = RandomGenerator::seeded().unwrap();
+        let files = deal(&large_key(), &group, time, &mut generator).unwrap();
+        let made = self.path("made");
+        ceremony_files::create_directory(&made).unwrap();
+        ceremony_files::write(&made, &files).unwrap();
     }
 
     /// Writes the bundle with the key that healthy servers have generated, for others.
