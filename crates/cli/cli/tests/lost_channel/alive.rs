@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::testbed::{End, NO_POOL, Service, TOPOLOGY, Testbed, until};
 
 /// The default duration of each test, in seconds.
-const SECONDS: u64 = 25;
+const SECONDS: u64 = 15;
 
 /// The duration of each test.
 fn time() -> Duration {

@@ -1,8 +1,8 @@
 //! Each scheme against a plain evaluation, on random inputs: every generator, and circuits that
 //! others published. What the plain evaluation itself gives is tested in the crate `circuit`.
 //!
-//! Circuits of more than 10,000 ANDs get 100 inputs here, `MinCut` 16; `cargo test --release
-//! --package sunder-garble --lib -- --ignored` gives them 1,000 as the others.
+//! Circuits get 300 inputs here, those of more than 10,000 ANDs 30, `MinCut` 4; `cargo test
+//! --release --package sunder-garble --lib -- --ignored` gives each 1,000.
 
 use std::path::PathBuf;
 use std::thread;
@@ -14,9 +14,10 @@ use circuit::{Circuit, CircuitSchedule, bits, bristol, generate};
 use super::best;
 use crate::GarblingScheme;
 
-const INPUTS: u64 = 1_000;
-const INPUTS_OF_LARGE: u64 = 100;
-const INPUTS_OF_MIN_CUT: u64 = 16;
+const INPUTS: u64 = 300;
+const INPUTS_OF_LARGE: u64 = 30;
+const INPUTS_OF_MIN_CUT: u64 = 4;
+const INPUTS_OF_SOAK: u64 = 1_000;
 
 /// Garbles and evaluates a circuit on a number of random inputs in every scheme, on all cores.
 fn check(name: &str, circuit: &Circuit, inputs: u64) {
@@ -130,9 +131,24 @@ fn published_sha256_in_bristol_fashion() {
 #[test]
 #[ignore = "it takes minutes"]
 fn large_circuits_on_1000_inputs() {
-    check("sha256", &generate::sha256(32), INPUTS);
-    check("sha256_message", &generate::sha256_message(30, 41), INPUTS);
-    check_published("sha-256.txt", INPUTS);
-    check_published("bristol-fashion-sha256.txt", INPUTS);
-    check("min_cut", &generate::min_cut(), INPUTS);
+    check("sha256", &generate::sha256(32), INPUTS_OF_SOAK);
+    check("sha256_message", &generate::sha256_message(30, 41), INPUTS_OF_SOAK);
+    check_published("sha-256.txt", INPUTS_OF_SOAK);
+    check_published("bristol-fashion-sha256.txt", INPUTS_OF_SOAK);
+    check("min_cut", &generate::min_cut(), INPUTS_OF_SOAK);
+}
+
+#[test]
+#[ignore = "make soak"]
+fn other_circuits_on_1000_inputs() {
+    check("aes128", &generate::aes128(), INPUTS_OF_SOAK);
+    check("minimum", &generate::minimum(40, 60, 20), INPUTS_OF_SOAK);
+    check("millionaires", &generate::millionaires(40), INPUTS_OF_SOAK);
+    check("edit_distance", &generate::edit_distance(17, 20, 3), INPUTS_OF_SOAK);
+    check("intersection", &generate::intersection(13, 24), INPUTS_OF_SOAK);
+    for name in
+        ["adder_32bit.txt", "mult_32x32.txt", "AES-non-expanded.txt", "bristol-fashion-aes_128.txt"]
+    {
+        check_published(name, INPUTS_OF_SOAK);
+    }
 }
