@@ -38,7 +38,7 @@ pub use histogram::chi_squared;
 use report::DemoChannelsReport;
 use samples::FileSamples;
 #[cfg(feature = "quorum")]
-pub use sign::make_quorum_key;
+pub use sign::{make_quorum_key, memory_scan};
 use source::{DEFAULT_LEN, DemoSourceFile};
 use topology::{CHANNELS, DemoTransfer, transfer};
 

@@ -1,7 +1,7 @@
 //! `sunder demo sign`: any two of four servers sign, then any two of four others, under one key
 //! that no server has.
 
-mod memory_scan;
+pub mod memory_scan;
 mod report;
 mod theft;
 mod verifier;

@@ -19,7 +19,7 @@ const PIECE_LEN: usize = 1 << 20;
 
 /// Secrets to search for: all 16 bytes in a row of each, big-endian and little-endian. Their bits
 /// are inverted, so that the search does not find them here.
-pub(super) struct SoughtSecrets {
+pub struct SoughtSecrets {
     count: usize,
     /// The secret that has these bytes.
     inverted: HashMap<u128, usize>,
@@ -28,18 +28,18 @@ pub(super) struct SoughtSecrets {
 }
 
 /// What a search has found.
-pub(super) struct MemoryScan {
+pub struct MemoryScan {
     /// The number of secrets that were searched for.
-    pub(super) sought: usize,
+    pub sought: usize,
     /// The secrets of which some 16 bytes are there, by their place among the sought.
-    pub(super) found: BTreeSet<usize>,
+    pub found: BTreeSet<usize>,
     /// How many bytes were searched.
-    pub(super) bytes: u64,
+    pub bytes: u64,
 }
 
 impl SoughtSecrets {
     /// These secrets.
-    pub(super) fn of(secrets: impl IntoIterator<Item: AsRef<[u8]>>) -> Self {
+    pub fn of(secrets: impl IntoIterator<Item: AsRef<[u8]>>) -> Self {
         let digests = vec![0; (1 << DIGEST_BITS) / 64];
         let mut sought = Self { count: 0, inverted: HashMap::new(), digests };
         for secret in secrets {
@@ -69,13 +69,13 @@ impl SoughtSecrets {
     ///
     /// # Errors
     /// If the memory cannot be read.
-    pub(super) fn search(&self, process: &str) -> io::Result<MemoryScan> {
+    pub fn search(&self, process: &str) -> io::Result<MemoryScan> {
         let memory = File::open(format!("/proc/{process}/mem"))?;
         Ok(self.search_file(&memory, writable_regions(process)?))
     }
 
     /// Searches parts of a file: from the first position of each to before the second.
-    pub(super) fn search_file(
+    pub fn search_file(
         &self,
         file: &File,
         regions: impl IntoIterator<Item = (u64, u64)>,

@@ -1,13 +1,11 @@
 //! When an epoch has ended, nothing secret of it is left in the processes and files of its servers.
 
-#[path = "../../../../demo/src/sign/memory_scan.rs"]
-mod memory_scan;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::time::SystemTime;
 
+use demo::memory_scan::SoughtSecrets;
 use quorum::ceremony_files::read_share_file;
 use quorum::links::QuorumLinks;
 use quorum::refresh::RunItemName;
@@ -19,7 +17,6 @@ use quorum::{
 use sha2::{Digest as _, Sha256};
 use tokio::runtime::Runtime;
 
-use self::memory_scan::SoughtSecrets;
 use super::group::{Group, Server, wait_until};
 
 /// What is searched for, with a name for each.
