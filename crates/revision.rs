@@ -22,7 +22,7 @@ fn main() {
 /// The revision, for builds that are kept: `None` if there is no git, or this is no clone.
 fn revision() -> Option<String> {
     // Builds for tests are not kept, and each commit would build them again.
-    if env::var("OPT_LEVEL").is_ok_and(|level| level != "3") {
+    if env::var("PROFILE").is_ok_and(|profile| profile == "debug") {
         return None;
     }
     for file in ["HEAD", "logs/HEAD"] {
