@@ -67,7 +67,11 @@ impl MixClient {
                 .map(|others| MixClientEvent::NotAdmitted { name, invited, reason, others }),
         };
         self.events.extend(event);
-        self.membership_changed();
+        if decision.outcome.is_ok() {
+            self.membership_changed();
+        }
+        // A refusal changes nothing. If it had the state written, anybody who has seen an
+        // invitation could keep this administrator from writing to others.
         self.membership.extend([answer.encode()]);
         self.announce_if_due(now);
     }

@@ -11,7 +11,7 @@ use crate::protocol::event::MixClientEvent;
 use crate::protocol::exchange::MixExchangeKind;
 use crate::protocol::membership::{JoinRefusal, JoinRequest, MemberName, PrekeySecret};
 use crate::protocol::round::{NONCE_LEN, Participant, RoundStart};
-use crate::protocol::wire::{ProxyRefusal, ProxyToMember};
+use crate::protocol::wire::{MemberToProxy, ProxyRefusal, ProxyToMember};
 
 const DAY: Duration = Duration::from_secs(86_400);
 const BOB: usize = 1;
@@ -160,6 +160,34 @@ fn a_repeated_join_request_of_a_member_is_no_new_member() {
         client.handle_join_request(world.now, &bob.public(), &request);
     }
     assert_eq!(client.events, []);
+}
+
+/// Whoever has seen an invitation can ask again and again. While the state is not on the disk, the
+/// administrator writes to nobody.
+#[test]
+fn a_refused_join_request_is_answered_and_not_stored() {
+    let mut world = World::of_members(BROADCAST, 12);
+    let invitation = world.invite("zoe", DAY);
+    run_rounds(&mut world, 3);
+    world.run_until("alice's state is stored", |world| world.people[0].client.is_stored());
+    let prekey = PrekeySecret::new(1, [7; 32].into()).public();
+    let stranger = secret(9);
+    let name = MemberName::new("zoe").unwrap();
+    let request = JoinRequest { name, prekey, salt: [3; 16] }.encode(&stranger, &invitation);
+    let mut forged = request.clone();
+    *forged.last_mut().unwrap() ^= 1;
+    let (now, client) = (world.now, &mut world.people[0].client);
+    for _ in 0..3 {
+        client.handle_join_request(now, &stranger.public(), &forged);
+        assert!(client.is_stored(), "a refusal has the state written");
+        let answer = client.poll_transmit(now).map(|message| message[0]);
+        let join_answer = MemberToProxy::JoinAnswer { key: stranger.public(), answer: vec![] };
+        assert_eq!(answer, Some(join_answer.encode()[0]));
+    }
+    assert!(matches!(client.event(), Some(MixClientEvent::NotAdmitted { .. })));
+    // An admission is stored before it is answered.
+    client.handle_join_request(now, &stranger.public(), &request);
+    assert!(!client.is_stored() && client.poll_transmit(now).is_none());
 }
 
 #[test]
