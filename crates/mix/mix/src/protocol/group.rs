@@ -66,6 +66,10 @@ use crate::protocol::wire::{
 
 /// The maximum number of connections of clients that are not members, and of pending join requests.
 pub const MAX_NON_MEMBERS: usize = 64;
+/// The maximum number of join requests that the administrators get in an interval, from all clients
+/// together. Others wait. An administrator answers each, so this is well below
+/// [`MAX_ADMINISTRATOR_MESSAGES`], also with those that it gets when it connects.
+const MAX_JOINS_PASSED_ON: u32 = 64;
 /// The maximum number of join requests and notices that a connection may send in an interval.
 const MAX_MEMBERSHIP_MESSAGES: u32 = 4;
 /// The same for the administrator, with its answers and announcements.
@@ -322,8 +326,10 @@ impl MixGroup {
 
     /// When to call [`MixGroup::handle_timeout`] next.
     pub fn poll_timeout(&self) -> Option<Duration> {
-        let open = self.rounds.open().filter(|_| !self.is_waiting_for_openings())?;
-        open.timeout(self.exchanges(open.number()).any(|_| true))
+        let open = self.rounds.open().filter(|_| !self.is_waiting_for_openings());
+        let round = open.and_then(|open| open.timeout(self.exchanges(open.number()).any(|_| true)));
+        let joins = self.joins.timeout(self.settings.terms.interval());
+        round.into_iter().chain(joins).min()
     }
 
     /// The next job to run. Jobs may run concurrently and in any order.
@@ -399,7 +405,7 @@ impl MixGroup {
             epoch: self.epoch.as_ref().map_or(0, AnnouncedEpoch::number),
             members: self.epoch.as_ref().map_or(0, AnnouncedEpoch::members),
             connected: self.connections.values().filter(is_member).count(),
-            joins_waiting: self.joins.waiting().count(),
+            joins_waiting: self.joins.count(),
             round: self.rounds.last(),
             late_members: late.collect(),
             found: self.audits.found().to_vec(),

@@ -34,7 +34,8 @@ pub(super) struct GroupConnection {
 }
 
 /// Counts the messages of one kind in an interval.
-struct MessageCount {
+#[derive(Default)]
+pub(super) struct MessageCount {
     count: u32,
     since: Duration,
 }
@@ -284,11 +285,21 @@ impl MessageCount {
     ///
     /// # Errors
     /// If there are more than `most` in an interval.
-    fn add(&mut self, now: Duration, interval: Duration, most: u32) -> Result<(), ProxyRefusal> {
+    pub(super) fn add(
+        &mut self,
+        now: Duration,
+        interval: Duration,
+        most: u32,
+    ) -> Result<(), ProxyRefusal> {
         if now.saturating_sub(self.since) >= interval {
             (self.count, self.since) = (0, now);
         }
         self.count += 1;
         if self.count > most { Err(ProxyRefusal::TooManyMessages) } else { Ok(()) }
+    }
+
+    /// When the next interval begins.
+    pub(super) fn next_interval(&self, interval: Duration) -> Duration {
+        self.since + interval
     }
 }

@@ -132,8 +132,10 @@ impl MixGroup {
         }
     }
 
-    /// Performs what is due: begins an epoch, closes the open round, opens the next one.
+    /// Performs what is due: passes join requests on, begins an epoch, closes the open round, opens
+    /// the next one.
     pub(super) fn advance(&mut self, now: Duration) {
+        self.pass_on_joins(now);
         self.advance_audit();
         if self.is_waiting_for_openings() {
             return;

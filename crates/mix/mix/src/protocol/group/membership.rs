@@ -30,10 +30,17 @@ impl MixGroup {
         }
         let connections = &self.connections;
         let is_connected = |key: &IdentityPublicKey| connections.values().any(|it| it.key == *key);
-        self.joins.insert(key, request.clone(), is_connected)?;
+        self.joins.insert(key, request, is_connected)?;
         self.events.push_back(MixGroupEvent::JoinWaits { key });
-        self.send_administrators(&ProxyToMember::JoinRequest { key, request });
         Ok(())
+    }
+
+    /// Passes join requests on to the administrators, not too many in an interval.
+    pub(super) fn pass_on_joins(&mut self, now: Duration) {
+        let interval = self.settings.terms.interval();
+        while let Some((key, request)) = self.joins.pass_on(now, interval) {
+            self.send_administrators(&ProxyToMember::JoinRequest { key, request });
+        }
     }
 
     pub(super) fn handle_notice(

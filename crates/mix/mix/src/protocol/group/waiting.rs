@@ -1,11 +1,13 @@
 //! Messages that wait for the administrator: join requests, and the last notices of each member.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use keys::IdentityPublicKey;
 
-use super::MAX_NON_MEMBERS;
+use super::connection::MessageCount;
 use super::epoch::AnnouncedEpoch;
+use super::{MAX_JOINS_PASSED_ON, MAX_NON_MEMBERS};
 use crate::protocol::membership::MemberNotice;
 use crate::protocol::wire::ProxyRefusal;
 
@@ -14,6 +16,8 @@ use crate::protocol::wire::ProxyRefusal;
 pub(super) struct PendingJoins {
     all: BTreeMap<[u8; 32], PendingJoin>,
     next: u64,
+    /// Those that were passed on to the administrators in this interval.
+    passed_on: MessageCount,
 }
 
 struct PendingJoin {
@@ -24,6 +28,9 @@ struct PendingJoin {
 }
 
 enum PendingJoinState {
+    /// It was not passed on yet.
+    New(Vec<u8>),
+    /// An administrator that connects gets it.
     Waiting(Vec<u8>),
     Answered(Vec<u8>),
 }
@@ -46,7 +53,7 @@ impl PendingJoins {
             let oldest = absent.min_by_key(|join| join.order).map(|join| join.key.to_bytes());
             self.all.remove(&oldest.ok_or(ProxyRefusal::TooManyJoins)?);
         }
-        let join = PendingJoin { key, order: self.next, state: PendingJoinState::Waiting(request) };
+        let join = PendingJoin { key, order: self.next, state: PendingJoinState::New(request) };
         self.next += 1;
         self.all.insert(key.to_bytes(), join);
         Ok(())
@@ -54,15 +61,43 @@ impl PendingJoins {
 
     pub(super) fn is_waiting(&self, key: &IdentityPublicKey) -> bool {
         let join = self.all.get(&key.to_bytes());
-        join.is_some_and(|join| matches!(join.state, PendingJoinState::Waiting(_)))
+        join.is_some_and(|join| !matches!(join.state, PendingJoinState::Answered(_)))
     }
 
-    /// The pending requests.
+    /// The number of requests without an answer.
+    pub(super) fn count(&self) -> usize {
+        let is_answered = |join: &&PendingJoin| matches!(join.state, PendingJoinState::Answered(_));
+        self.all.values().filter(|join| !is_answered(join)).count()
+    }
+
+    /// The requests that were passed on and have no answer.
     pub(super) fn waiting(&self) -> impl Iterator<Item = (IdentityPublicKey, Vec<u8>)> {
         self.all.values().filter_map(|join| match &join.state {
             PendingJoinState::Waiting(request) => Some((join.key, request.clone())),
-            PendingJoinState::Answered(_) => None,
+            PendingJoinState::New(_) | PendingJoinState::Answered(_) => None,
         })
+    }
+
+    /// The next request to pass on to the administrators: the oldest one. They get at most
+    /// [`MAX_JOINS_PASSED_ON`] in an interval, however many connections requests come by.
+    pub(super) fn pass_on(
+        &mut self,
+        now: Duration,
+        interval: Duration,
+    ) -> Option<(IdentityPublicKey, Vec<u8>)> {
+        let new = |join: &&mut PendingJoin| matches!(join.state, PendingJoinState::New(_));
+        let join = self.all.values_mut().filter(new).min_by_key(|join| join.order)?;
+        self.passed_on.add(now, interval, MAX_JOINS_PASSED_ON).ok()?;
+        let PendingJoinState::New(request) = &mut join.state else { return None };
+        let request = std::mem::take(request);
+        join.state = PendingJoinState::Waiting(request.clone());
+        Some((join.key, request))
+    }
+
+    /// When the next request can be passed on, if one waits for that.
+    pub(super) fn timeout(&self, interval: Duration) -> Option<Duration> {
+        let is_new = |join: &PendingJoin| matches!(join.state, PendingJoinState::New(_));
+        self.all.values().any(is_new).then(|| self.passed_on.next_interval(interval))
     }
 
     /// Keeps an answer until its client connects. An answer without a request is dropped.

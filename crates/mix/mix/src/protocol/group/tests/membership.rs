@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use keys::IdentityPublicKey;
 
-use super::super::MixGroup;
 use super::super::epoch::AnnouncedEpoch;
-use super::world::{LEAST, World, announcement, secret, settings};
+use super::super::{MAX_JOINS_PASSED_ON, MixGroup};
+use super::world::{INTERVAL, LEAST, World, announcement, secret, settings};
 use crate::protocol::exchange::MixExchangeKind;
 use crate::protocol::membership::announcement_by_two;
 use crate::protocol::wire::{MemberToProxy, MembershipStatus, ProxyRefusal, ProxyToMember};
@@ -44,6 +44,39 @@ fn a_request_waits_for_the_administrator_and_its_answer_for_the_client() {
     world.run(LEAST * 4);
     assert!(world.clients[5].rounds.len() >= 3);
     assert_eq!(world.group.status(world.now).epoch, 2);
+}
+
+/// Outsiders connect again and again, and so evade the limit of each connection.
+#[test]
+fn administrators_get_a_bounded_number_of_join_requests_in_an_interval() {
+    let mut world = World::of_members(10, 3);
+    let flood = |world: &mut World| {
+        for byte in 0..u8::MAX {
+            let client = 5 + usize::from(byte) % 3;
+            world.connect(client);
+            world.send(client, &MemberToProxy::Join(vec![byte; 100]));
+            world.settle();
+        }
+    };
+    let newcomer = 4;
+    let has_asked = |world: &World| {
+        let key = secret(newcomer).public();
+        requests(world)
+            .iter()
+            .any(|it| matches!(it, ProxyToMember::JoinRequest { key: of, .. } if *of == key))
+    };
+    let most = usize::try_from(MAX_JOINS_PASSED_ON).unwrap();
+    flood(&mut world);
+    assert_eq!(requests(&world).len(), most);
+    world.connect(newcomer);
+    world.send(newcomer, &MemberToProxy::Join(b"please".to_vec()));
+    world.settle();
+    assert!(!has_asked(&world) && world.group.status(world.now).joins_waiting == 4);
+    // The oldest comes first, so others cannot keep it back.
+    world.pass(INTERVAL);
+    assert!(has_asked(&world));
+    flood(&mut world);
+    assert_eq!((requests(&world).len(), world.clients[0].refused), (2 * most, None));
 }
 
 #[test]
