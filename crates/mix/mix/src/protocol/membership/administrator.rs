@@ -37,6 +37,9 @@ const MIN_EPOCH: Duration = Duration::from_secs(2);
 /// How much longer each administrator waits than the one before it in the list. So usually only one
 /// of them announces the next epoch.
 const RANK_WAIT: Duration = Duration::from_secs(1);
+/// How long epochs of other administrators can delay the next one, if there are changes for it.
+/// Otherwise nobody could remove one that announces more often than every [`MIN_EPOCH`].
+const MAX_DEFERRAL: Duration = Duration::from_secs(10);
 /// The exponential backoff of epochs that are made because a member could not open the last one:
 /// the wait doubles up to this many times. Without backoff, if notices are slower than epochs, each
 /// notice would cross the next announcement and epochs would follow each other for ever.
@@ -59,6 +62,9 @@ pub struct Administrator {
     /// The announcement of the next epoch, until the proxy has taken it or another one.
     proposal: Vec<u8>,
     made_at: Duration,
+    /// If there are changes that were made before the newest announcement, which others have made:
+    /// since when there are.
+    deferred_since: Option<Duration>,
     /// Whether an epoch is due for another reason than `changes`.
     is_changed: bool,
     /// Whether a member could not open the last epoch.
@@ -171,6 +177,7 @@ impl Administrator {
             newest: None,
             proposal: Vec::new(),
             made_at: Duration::ZERO,
+            deferred_since: None,
             is_changed: false,
             has_unopened_epoch: false,
             consecutive_unopened: 0,
@@ -235,6 +242,8 @@ impl Administrator {
         for member in &readmitted {
             self.make(MembershipChange::Remove(member.key));
         }
+        self.deferred_since =
+            if self.has_changes() { self.deferred_since.or(Some(now)) } else { None };
         let readmitted = readmitted.into_iter().map(|member| member.name).collect();
         Ok(AdoptedAnnouncement { dropped_changes, dropped_admissions, readmitted })
     }
@@ -388,8 +397,7 @@ impl Administrator {
         if self.proposal().is_some() {
             return None;
         }
-        let own_wish = usize::from(self.steps_down());
-        let has_changes = self.changes.len() > own_wish;
+        let has_changes = self.has_changes();
         let wait = if self.newest.is_none() || self.is_changed || has_changes {
             MIN_EPOCH
         } else if self.has_unopened_epoch {
@@ -399,7 +407,15 @@ impl Administrator {
         };
         let own = self.identity.public();
         let rank = self.administrators.keys().iter().position(|key| *key == own).unwrap_or(0);
-        Some(self.made_at + wait + RANK_WAIT * u32::try_from(rank).unwrap_or(u32::MAX))
+        let rank_wait = RANK_WAIT * u32::try_from(rank).unwrap_or(u32::MAX);
+        let due = self.made_at + wait + rank_wait;
+        let deferred = self.deferred_since.filter(|_| has_changes);
+        Some(deferred.map_or(due, |since| due.min(since + MAX_DEFERRAL + rank_wait)))
+    }
+
+    /// Whether there are changes to announce. That it asks others to take it from the list is none.
+    fn has_changes(&self) -> bool {
+        self.changes.len() > usize::from(self.steps_down())
     }
 
     /// Makes the announcement of the next epoch, if it is due. The caller has made sure that the

@@ -43,6 +43,24 @@ fn an_administrator_that_has_used_up_the_changes_can_be_removed() {
     assert!(!story.announce().lists(&bob.identity.public()));
 }
 
+/// Bob announces each second, less than an administrator waits after an announcement.
+#[test]
+fn an_administrator_that_announces_again_and_again_can_be_removed() {
+    let (mut story, [bob, _], mut other) = with_two();
+    story.administrator.remove(&name("bob")).unwrap();
+    let end = story.now + Duration::from_secs(60);
+    while story.administrator.poll_timeout().unwrap() > story.now {
+        assert!(story.now < end, "alice does not announce");
+        let newest = announce_by(&mut story, &mut other);
+        story.administrator.adopt(story.now, &newest).unwrap();
+        story.now += Duration::from_secs(1);
+    }
+    assert!(!story.announce().lists(&bob.identity.public()));
+    // The next changes wait as before.
+    story.administrator.add_administrator(&name("carol")).unwrap();
+    assert_eq!(story.administrator.poll_timeout(), Some(story.now + Duration::from_secs(2)));
+}
+
 #[test]
 fn a_wish_to_step_down_is_made_once_and_announces_nothing() {
     let (mut story, ..) = with_two();
