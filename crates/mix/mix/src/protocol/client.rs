@@ -56,6 +56,7 @@ use self::terms::AgreedTerms;
 pub use self::terms::{AcceptableTerms, MAX_BYTES_PER_DAY};
 use crate::protocol::conversations::Conversations;
 use crate::protocol::event::{ChatMessageId, MixClientEvent};
+use crate::protocol::exchange::MixExchangeKind;
 use crate::protocol::member::MixMember;
 use crate::protocol::membership::{
     Administrator, EpochAnnouncement, GroupAddress, Invitation, MemberName, group_id,
@@ -321,6 +322,10 @@ impl MixClient {
                 Ok(())
             }
             ProxyToMember::AuditFailed { key, round } => {
+                // In exchanges by broadcast there are no audits: the proxy accuses a member.
+                if self.link()?.terms().exchange() == MixExchangeKind::Broadcast {
+                    return Err(MixClientError::OutOfTurn("the result of an audit in a broadcast"));
+                }
                 // Only an administrator can act on it.
                 let name = self.epochs.name_of(&key).filter(|_| self.administrator.is_some());
                 let found =

@@ -121,6 +121,18 @@ fn a_broadcast_of_another_length_ends_the_connection() {
     }
 }
 
+/// In a group of broadcasts nobody audits, so the proxy would have a member removed.
+#[test]
+fn an_audit_that_cannot_have_been_made_ends_the_connection() {
+    let mut world = World::of_members(BROADCAST, 13);
+    let now = world.now;
+    let failed = ProxyToMember::AuditFailed { key: secret(BOB).public(), round: 1 }.encode();
+    let client = &mut world.people[0].client;
+    let handled = client.handle_message(now, &failed);
+    assert!(matches!(handled, Err(MixClientError::OutOfTurn(_))), "{handled:?}");
+    assert!(!client.events.iter().any(|it| matches!(it, MixClientEvent::AuditFailed { .. })));
+}
+
 /// If bob's request waited for the disk, its timing would tell the proxy that bob has something to
 /// write.
 #[test]
