@@ -19,10 +19,10 @@ use crate::protocol::wire::{MixWireError, ProxyRefusal};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MixClientError {
     /// The proxy has refused something.
-    #[error("{0}")]
+    #[error("{}", refusal_text(*.0))]
     Refused(ProxyRefusal),
     /// The proxy at one of several addresses has refused something.
-    #[error("{0}; another address of the proxy is tried")]
+    #[error("the proxy says: {0}; another address of the proxy is tried")]
     RefusedHere(ProxyRefusal),
     /// Another connection of this member has replaced this one. Either the proxy read the greeting
     /// of an older connection late, or another host has this member's key. In the second case it
@@ -35,8 +35,11 @@ pub enum MixClientError {
     /// This client is not a member and has no invitation.
     #[error("not a member of this group: join with an invitation of its administrator")]
     NotAMember,
-    /// This client was removed from the group.
-    #[error("no longer a member of this group: ask its administrator for a new invitation")]
+    /// This client was removed from the group, or the proxy only says so.
+    #[error(
+        "no longer a member of this group, or the proxy only says so: ask the administrators over \
+         another channel, and for a new invitation if it is true"
+    )]
     Removed,
     /// The proxy has an epoch that is over.
     #[error(
@@ -136,6 +139,27 @@ pub enum MixClientError {
     /// An exchange has failed.
     #[error("an exchange with the proxy failed: {0}")]
     Engine(#[from] MixEngineError),
+}
+
+/// The text of a refusal for the user. After some the program ends, and the proxy can say them
+/// without a reason.
+fn refusal_text(refusal: ProxyRefusal) -> String {
+    let advice = match refusal {
+        ProxyRefusal::Version => {
+            "update this program if it is not the newest. Otherwise ask the administrators over \
+             another channel which version the proxy has"
+        }
+        ProxyRefusal::GroupFull => {
+            "ask the administrators over another channel if that is true, and start again when \
+             there is room"
+        }
+        ProxyRefusal::Removed => {
+            "ask the administrators over another channel. If it is true, you need a new \
+             invitation. If not, start the chat again: nothing is lost"
+        }
+        _ => return refusal.to_string(),
+    };
+    format!("the proxy says: {refusal}; {advice}")
 }
 
 impl MixClientError {
@@ -345,6 +369,7 @@ mod tests {
             MixClientError::OldEpoch { announced: 1, known: 2 },
             MixClientError::GroupGone,
             MixClientError::Round(MixMemberError::Read { round: 2, read: 1 }),
+            MixClientError::Removed,
         ];
         let events = [
             MixClientEvent::NotOfThisRound { round: 2, since: 1 },
@@ -355,6 +380,17 @@ mod tests {
         for text in errors.chain(events.iter().map(ToString::to_string)) {
             assert!(text.contains("over another channel"), "{text}");
             assert!(!text.contains("tell"), "{text}");
+        }
+    }
+
+    /// Nothing shows whether it is true.
+    #[test]
+    fn a_refusal_that_ends_the_chat_is_what_the_proxy_says() {
+        for refusal in [ProxyRefusal::Version, ProxyRefusal::GroupFull, ProxyRefusal::Removed] {
+            let error = MixClientError::Refused(refusal);
+            let text = error.to_string();
+            assert!(error.is_final() && text.starts_with("the proxy says: "), "{text}");
+            assert!(text.contains("over another channel"), "{text}");
         }
     }
 }

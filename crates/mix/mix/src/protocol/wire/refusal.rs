@@ -4,13 +4,13 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProxyRefusal {
     /// The greeting is of another version of the protocol.
-    #[error("the proxy uses another version of the protocol: update the older program")]
+    #[error("the proxy and this client have different versions of the protocol")]
     Version,
     /// No group has this name.
     #[error("the proxy has no group of this name")]
     UnknownGroup,
     /// The group has its maximum number of members.
-    #[error("the group is full: ask its administrator")]
+    #[error("the group is full")]
     GroupFull,
     /// Too many clients wait for the administrator.
     #[error("too many clients are waiting for the group's administrator: try again later")]

@@ -318,7 +318,7 @@ fn clients_without_an_invitation_are_refused_with_advice() {
     world.restart(BOB);
     world.run_until("bob is refused", |world| !world.errors.is_empty());
     let text = world.errors.pop().unwrap().1.to_string();
-    assert!(text.contains("ask its administrator for a new invitation"), "{text}");
+    assert!(text.contains("over another channel, and for a new invitation"), "{text}");
 }
 
 #[test]
