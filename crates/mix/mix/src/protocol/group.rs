@@ -77,6 +77,9 @@ const MAX_ADMINISTRATOR_MESSAGES: u32 = 256;
 /// The maximum number of requests for kept rounds that a connection may send in an interval. Those
 /// that go on where an answer ended do not count.
 const MAX_CATCH_UPS: u32 = 16;
+/// A member that has kept others waiting in this many rounds of an epoch is reported, and again
+/// after as many more.
+const SLOW_ROUNDS: u64 = 64;
 /// The maximum number of set-up messages of one connection.
 const MAX_SET_UPS: u32 = 64;
 
@@ -160,6 +163,8 @@ pub struct MixGroup {
     joins: PendingJoins,
     notices: LastNotices,
     audits: GroupAudits,
+    /// In how many rounds of this epoch others have waited for a member, by its key.
+    slow: BTreeMap<[u8; 32], u64>,
     new_engine: ProxyEngineConstructor,
     seed: Zeroizing<[u8; 32]>,
     engines: u64,
@@ -225,6 +230,7 @@ impl MixGroup {
             restorers: BTreeSet::new(),
             joins: PendingJoins::default(),
             notices,
+            slow: BTreeMap::new(),
             new_engine,
             seed: Zeroizing::new(seed),
             engines: 0,

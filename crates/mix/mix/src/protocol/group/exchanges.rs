@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
+use keys::IdentityPublicKey;
+
 use super::connection::{GroupConnection, ProxyExchange, ProxyExchangeStage};
 use super::epoch::AnnouncedEpoch;
 use super::job::{GroupJob, ProxyEngineProduct, ProxyEngineWork};
 use super::rounds::{OpenRound, RoundContribution};
 use super::status::MixGroupEvent;
-use super::{CatchUpRequest, MAX_CATCH_UPS, MixGroup};
+use super::{CatchUpRequest, MAX_CATCH_UPS, MixGroup, SLOW_ROUNDS};
 use crate::Participant;
 use crate::protocol::round::RoundPosition;
 use crate::protocol::wire::{ArchiveRecord, ProxyRefusal, ProxyToMember};
@@ -71,7 +73,7 @@ impl MixGroup {
         body: Vec<u8>,
     ) {
         let connection = self.connections.get_mut(&id).expect("the caller has it");
-        let ProxyExchange { start, stage, .. } =
+        let ProxyExchange { start, stage, since } =
             connection.exchange.take().expect("an answer is made for an exchange");
         let ProxyExchangeStage::Answering(nonce) = stage else {
             unreachable!("a request has come")
@@ -86,11 +88,26 @@ impl MixGroup {
             let after = now.saturating_sub(since);
             self.events.push_back(MixGroupEvent::InTimeAgain { key, after });
         }
+        self.count_slow(key, now.saturating_sub(since));
         self.rounds.add(member, nonce, &contribution);
         if let RoundContribution::Update(update) = contribution {
             self.audits.take_part((id, key), round, Participant { member, nonce }, update);
         }
         self.send(id, &ProxyToMember::Answer { round, body });
+    }
+
+    /// Counts an exchange that was in time, but took longer than the mean of the shortest and the
+    /// longest duration of a round: all others have waited for it.
+    fn count_slow(&mut self, key: IdentityPublicKey, took: Duration) {
+        let terms = &self.settings.terms;
+        if took <= (terms.least_interval() + terms.interval()) / 2 {
+            return;
+        }
+        let count = self.slow.entry(key.to_bytes()).or_default();
+        *count += 1;
+        if count.is_multiple_of(SLOW_ROUNDS) {
+            self.events.push_back(MixGroupEvent::Slow { key, rounds: *count });
+        }
     }
 
     /// The member says that it has the epoch's key, and begins exchanges by broadcast. It asks for

@@ -137,6 +137,7 @@ impl MixGroup {
         self.notices.keep_members(&epoch);
         self.rounds.abandon();
         self.audits.begin_epoch();
+        self.slow.clear();
         if !self.is_restored {
             self.restorers.clear();
         }

@@ -66,6 +66,13 @@ pub enum MixGroupEvent {
         /// The round.
         round: u64,
     },
+    /// In some rounds of this epoch, others have waited for a member, which answered in time.
+    Slow {
+        /// Its key.
+        key: IdentityPublicKey,
+        /// The number of these rounds.
+        rounds: u64,
+    },
     /// A late member takes part again.
     InTimeAgain {
         /// Its key.
@@ -141,6 +148,11 @@ impl fmt::Display for MixGroupEvent {
                 write!(out, "round {round}: {participants} participants, {late} late, {took} ms")
             }
             Self::Late { key, round } => write!(out, "a member was late in round {round}: {key}"),
+            Self::Slow { key, rounds } => write!(
+                out,
+                "a member has answered in time, but long after others, in {rounds} rounds of this \
+                 epoch: {key}"
+            ),
             Self::InTimeAgain { key, after } => {
                 write!(out, "a member is in time again after {} ms: {key}", after.as_millis())
             }

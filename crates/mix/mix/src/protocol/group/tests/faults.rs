@@ -6,7 +6,7 @@ use keys::IdentitySecretKey;
 
 use super::super::{
     GroupStateError, MAX_CATCH_UPS, MAX_MEMBERSHIP_MESSAGES, MAX_NON_MEMBERS, MAX_SET_UPS,
-    MixGroup, MixGroupEvent,
+    MixGroup, MixGroupEvent, SLOW_ROUNDS,
 };
 use super::plain;
 use super::world::{CLIENTS, INTERVAL, LEAST, World, announcement, secret, settings};
@@ -62,6 +62,26 @@ fn a_silent_member_is_waited_for_in_one_round() {
     assert_eq!((status.connected, status.counters.late), (4, 1));
     assert_eq!(status.late_members[0].key, key(3));
     assert!(status.late_members[0].since >= INTERVAL);
+}
+
+/// It is not late, and all rounds take as long as it likes.
+#[test]
+fn a_member_that_answers_just_in_time_is_named() {
+    let mut world = World::of_members_by(MixExchangeKind::Broadcast, 14, 3);
+    world.pass(LEAST);
+    events(&mut world);
+    for _ in 0..SLOW_ROUNDS {
+        world.deliver(0);
+        world.deliver(2);
+        world.pass(INTERVAL - LEAST);
+        world.deliver(1);
+    }
+    let events = events(&mut world);
+    let closed = closed(&events);
+    assert!(closed.iter().all(|it| *it == (3, 0, INTERVAL - LEAST)), "{closed:?}");
+    let slow = |event: &&MixGroupEvent| matches!(event, MixGroupEvent::Slow { .. });
+    let named: Vec<_> = events.iter().filter(slow).collect();
+    assert_eq!(named, [&MixGroupEvent::Slow { key: key(1), rounds: SLOW_ROUNDS }]);
 }
 
 #[test]
