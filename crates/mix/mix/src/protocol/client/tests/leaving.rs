@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use super::administrators::{check_talk, epoch, has, wait_for_epoch};
+use super::administrators::{check_talk, epoch, has, name, wait_for_epoch, with_two};
 use super::exchanges::{EXCHANGES, KEPT};
 use super::person::{group, secret};
 use super::world::World;
@@ -175,6 +175,31 @@ fn who_joins_again_before_it_is_removed_stays() {
     run_rounds(&mut world, 20);
     assert_eq!(count(&world, has_left), 0);
     assert_eq!(world.people[ALICE].status().others, ["carol", "bob"]);
+}
+
+/// Alice has not heard of it, and stops being an administrator. Nobody can remove bob then.
+#[test]
+fn a_wish_to_leave_ends_when_an_epoch_opens_with_no_other_administrator() {
+    let mut world = with_two(KEPT, 58);
+    world.withhold = Some(Box::new(|person, message| {
+        person == ALICE && matches!(message, ProxyToMember::Notice { .. })
+    }));
+    leave(&mut world);
+    run_rounds(&mut world, 5);
+    assert!(world.people[BOB].status().is_leaving);
+    let (now, before) = (world.now, epoch(&world));
+    world.people[ALICE].client.remove_administrator(now, &name(ALICE)).unwrap();
+    wait_for_epoch(&mut world, before, &[ALICE, BOB, CAROL]);
+    let status = world.people[BOB].status();
+    assert_eq!((&status.administrators[..], status.is_leaving), (&["bob".to_owned()][..], false));
+    // The proxy still has the notice, and gives it to the next administrator.
+    world.withhold = None;
+    let (now, before) = (world.now, epoch(&world));
+    world.people[BOB].client.add_administrator(now, &name(CAROL)).unwrap();
+    wait_for_epoch(&mut world, before, &[ALICE, BOB, CAROL]);
+    run_rounds(&mut world, 20);
+    assert_eq!(world.people[CAROL].status().others, ["alice", "bob"]);
+    check_talk(&mut world, &[ALICE, BOB, CAROL]);
 }
 
 fn is_leaving(state: &[u8]) -> bool {
