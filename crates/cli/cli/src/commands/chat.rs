@@ -44,8 +44,10 @@ const EXAMPLE: &str = include_str!("chat.toml");
 /// protocol and cooperates with nobody.) Messages are encrypted end to end.
 ///
 /// In the terminal, `@NAME TEXT` sends TEXT to a member, `@all TEXT` to all, and the Tab key
-/// completes names; /help lists the commands, Ctrl-C ends the chat. With fewer participants than
-/// `least_anonymity` nothing is sent. docs/guides/chat.md shows how to set up a group.
+/// completes names; /help lists the commands, Ctrl-C ends the chat. Messages are sent only if at
+/// least `least_anonymity` members could read them: all members of the group if the proxy keeps
+/// rounds, otherwise those that took part in the last round. docs/guides/chat.md shows how to set
+/// up a group.
 #[derive(clap::Args)]
 #[command(
     after_help = help(),

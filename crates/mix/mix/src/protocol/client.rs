@@ -81,7 +81,8 @@ pub struct MixClientSettings {
     pub name: MemberName,
     /// The invitation to join with. A member needs none.
     pub invitation: Option<Invitation>,
-    /// Nothing is sent while fewer members than this took part in the last round.
+    /// Messages are sent only while at least this many members could read them: those that took
+    /// part in the last round or, if the proxy keeps rounds, all.
     pub least_participants: usize,
     /// Which terms of the proxy are accepted.
     pub terms: AcceptableTerms,

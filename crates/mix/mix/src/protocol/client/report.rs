@@ -341,7 +341,7 @@ pub struct MixClientStatus {
     pub latency: Option<Duration>,
     /// The number of participants of the last round that was read.
     pub anonymity_set: usize,
-    /// The least number of participants: with fewer, nothing is sent.
+    /// See [`super::MixClientSettings::least_participants`].
     pub least_participants: usize,
     /// Whether messages can be sent: enough members take part, or may read later.
     pub can_send: bool,
