@@ -4,7 +4,8 @@
 //! first message is a [`MixHello`], which the proxy answers with [`ProxyToMember::Welcome`] or
 //! [`ProxyToMember::Refused`]. A decoded message is well formed and within the bounds that the
 //! [`MixTerms`] of the group set. Each message has exactly one encoding. Messages between members
-//! and the administrators are opaque bytes to the proxy. The layout is in `docs/protocols/mix.md`.
+//! and the administrators are opaque bytes to the proxy. The layout is in
+//! `docs/protocols/mix-messages.md`.
 
 pub(crate) mod fields;
 mod past;
