@@ -48,6 +48,8 @@ enum LinkExchanges {
 struct BroadcastLink {
     /// The last round that has arrived, in order.
     arrived: RoundPosition,
+    /// The round before the last one that the proxy has opened here. Later ones are not over.
+    over: RoundPosition,
     /// Whether the proxy was asked for rounds that it has kept, and has not sent the last of them.
     /// Until then the mailboxes of live rounds are not used, because they come again.
     is_catching_up: bool,
@@ -76,6 +78,7 @@ impl ProxyLink {
         let exchanges = match terms.exchange() {
             MixExchangeKind::Broadcast => LinkExchanges::Broadcast(BroadcastLink {
                 arrived: RoundPosition::default(),
+                over: RoundPosition::default(),
                 is_catching_up: false,
                 unread: VecDeque::new(),
             }),
@@ -130,7 +133,8 @@ impl ProxyLink {
 
     /// Rounds that the proxy has kept have arrived, of epochs up to the newest one that this client
     /// has heard of: a position beyond it would hide later rounds from this client, also those of
-    /// another proxy. Returns the message that asks for the next.
+    /// another proxy. For the same reason, a gap ends with the last round that is over. Returns the
+    /// message that asks for the next.
     pub(super) fn handle_past(
         &mut self,
         is_last: bool,
@@ -152,7 +156,13 @@ impl ProxyLink {
             if position.is_some_and(|position| position.epoch > newest) {
                 return Err(MixClientError::OutOfTurn("past rounds of an epoch to come"));
             }
-            link.arrived = position.unwrap_or(link.arrived);
+            let record = match record {
+                ArchiveRecord::Gap(position) => {
+                    ArchiveRecord::Gap(position.min(link.over).max(link.arrived))
+                }
+                other => other,
+            };
+            link.arrived = record.position().unwrap_or(link.arrived);
             link.unread.push_back(UnreadRound::Past(record));
         }
         if is_last {
@@ -238,6 +248,8 @@ impl ProxyLink {
                     return Err(MixEngineError::Length { expected, len }.into());
                 }
                 let exchange = member.handle_broadcast_round(start, is_stored)?;
+                let before = start.round.saturating_sub(1);
+                link.over = RoundPosition { epoch: start.epoch, round: before };
                 if let Some(read) = start.read.clone().filter(|_| !link.is_catching_up) {
                     let position = RoundPosition { epoch: start.epoch, round: read.round };
                     if position > link.arrived {

@@ -119,7 +119,10 @@ impl MixClient {
                 let epoch = self.epochs.epoch_of(&round);
                 let is_read = epoch.is_some_and(|epoch| member.read_past(epoch, &round).is_ok());
                 if !is_read {
-                    member.skip(position);
+                    // Of the current epoch, a made up round would hide those to come.
+                    if position.epoch < self.epochs.number() {
+                        member.skip(position);
+                    }
                     if self.unreadable_epoch != position.epoch {
                         self.unreadable_epoch = position.epoch;
                         let (round, reason) = (position.round, MissedReason::NoKey);

@@ -199,3 +199,31 @@ fn a_proxy_does_not_hide_epochs_to_come_by_a_gap() {
     assert!(world.people[0].say("bob", "hello"));
     world.run_until("bob reads it", |world| !world.people[BOB].shown.is_empty());
 }
+
+/// A gap up to a round to come would hide all until the next epoch, those of another proxy as well.
+#[test]
+fn a_proxy_does_not_hide_rounds_to_come_by_a_gap() {
+    let mut world = world(KEPT, 2);
+    let epoch = world.people[0].status().epoch;
+    world.tamper = Some(Box::new(move |person, message| {
+        if let ProxyToMember::Past { is_last, records } = message
+            && person == BOB
+        {
+            *is_last = true;
+            *records = vec![ArchiveRecord::Gap(RoundPosition { epoch, round: u64::MAX })];
+        }
+    }));
+    world.restart(BOB);
+    world.run_until("bob takes part", |world| world.people[BOB].status().exchanges > 0);
+    assert!(world.people[0].say("bob", "hello"));
+    world.run_until("bob reads it", |world| world.people[BOB].shown.len() == 1);
+    // What bob has stored hides nothing either, when the proxy is honest.
+    world.tamper = None;
+    world.run_until("it is stored", |world| world.people[BOB].client.is_stored());
+    world.leave(BOB);
+    assert!(world.people[0].say("bob", "hello"));
+    run_rounds(&mut world, 5);
+    world.restart(BOB);
+    world.run_until("bob reads it", |world| world.people[BOB].shown.len() == 2);
+    assert_eq!(world.people[0].status().epoch, epoch, "no other epoch has helped");
+}
