@@ -299,11 +299,7 @@ impl MixClient {
             }
             ProxyToMember::Round { start, opening } => self.handle_round(now, &start, opening),
             ProxyToMember::Answer { round, body } => self.handle_answer(now, round, &body),
-            ProxyToMember::Late { round } => {
-                let catch_up = self.link()?.handle_late(round);
-                self.transmits.extend(catch_up);
-                Ok(())
-            }
+            ProxyToMember::Late { round } => self.handle_late(round),
             ProxyToMember::Past { is_last, records } => {
                 let newest = self.epochs.newest_number();
                 let next = self.link()?.handle_past(is_last, records, newest)?;

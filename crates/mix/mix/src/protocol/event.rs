@@ -104,6 +104,17 @@ pub enum MixClientEvent {
         /// Why.
         reason: MissedReason,
     },
+    /// The proxy has not sent the last of the rounds that this member has missed. It reads nothing
+    /// of live rounds until then.
+    CatchingUp {
+        /// The number of live rounds since it has begun to catch up.
+        rounds: u64,
+    },
+    /// The proxy says that this member's last requests were too late, so nothing of it arrives.
+    AlwaysLate {
+        /// The number of requests in a row.
+        rounds: u64,
+    },
     /// The proxy answered this member in a round but does not list it as a participant. Only the
     /// proxy can be the cause.
     LeftOut {
@@ -252,6 +263,8 @@ impl fmt::Display for MixClientEvent {
                  but the proxy can keep them back. If this continues, agree with the other members \
                  on another proxy, over another channel"
             ),
+            Self::CatchingUp { rounds } => write_catching_up(f, *rounds),
+            Self::AlwaysLate { rounds } => write_always_late(f, *rounds),
             Self::AuditFailed { name, round } => write!(
                 f,
                 "the proxy reports that two members have found in an audit that {name} wrote into \
@@ -328,6 +341,26 @@ fn write_not_admitted(
         0 => Ok(()),
         others => write!(f, "; {others} other requests were refused before"),
     }
+}
+
+fn write_catching_up(f: &mut fmt::Formatter<'_>, rounds: u64) -> fmt::Result {
+    write!(
+        f,
+        "for {rounds} rounds, the proxy has sent rounds that this member missed, and not all of \
+         them: what members send now is shown after them. If you have not missed much, the proxy \
+         keeps messages back. If this continues, agree with the other members on another proxy, \
+         over another channel"
+    )
+}
+
+fn write_always_late(f: &mut fmt::Formatter<'_>, rounds: u64) -> fmt::Result {
+    write!(
+        f,
+        "the proxy says that this member was too late in the last {rounds} rounds: nothing that \
+         you write arrives. This computer or its connection is too slow for the group's rounds, or \
+         the proxy keeps your messages back. If this continues, ask the other members over another \
+         channel whether they are late, too"
+    )
 }
 
 fn joined(names: &[MemberName]) -> String {

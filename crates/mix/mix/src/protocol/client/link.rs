@@ -1,8 +1,11 @@
 //! A connection to the proxy after the greeting.
 
+mod catch_up;
+
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use self::catch_up::CatchUpProgress;
 use super::report::MixClientError;
 use crate::protocol::engine::{self, MemberEngine, MixEngineError};
 use crate::protocol::exchange::MixExchangeKind;
@@ -32,6 +35,8 @@ pub(super) struct ProxyLink {
     outstanding: Option<OutstandingExchange>,
     durations: VecDeque<Duration>,
     round: u64,
+    /// How many requests in a row were late.
+    late: u64,
 }
 
 /// How exchanges are made.
@@ -50,9 +55,9 @@ struct BroadcastLink {
     arrived: RoundPosition,
     /// The round before the last one that the proxy has opened here. Later ones are not over.
     over: RoundPosition,
-    /// Whether the proxy was asked for rounds that it has kept, and has not sent the last of them.
-    /// Until then the mailboxes of live rounds are not used, because they come again.
-    is_catching_up: bool,
+    /// There while the proxy was asked for rounds that it has kept, and has not sent the last of
+    /// them. Until then nothing is read of live rounds but own slots, because they come again.
+    catch_up: Option<CatchUpProgress>,
     /// What has arrived and was not read.
     unread: VecDeque<UnreadRound>,
 }
@@ -61,6 +66,9 @@ struct BroadcastLink {
 pub(super) enum UnreadRound {
     /// The mailbox that came with the start of a round, after a byte that is 1 if it is kept.
     Live(ReadRound, Vec<u8>),
+    /// The same, of which only the own slots are compared: past rounds have not all come. Also the
+    /// number of such rounds.
+    WhileCatchingUp(ReadRound, Vec<u8>, u64),
     /// A record of the archive.
     Past(ArchiveRecord),
     /// All records have come.
@@ -79,7 +87,7 @@ impl ProxyLink {
             MixExchangeKind::Broadcast => LinkExchanges::Broadcast(BroadcastLink {
                 arrived: RoundPosition::default(),
                 over: RoundPosition::default(),
-                is_catching_up: false,
+                catch_up: None,
                 unread: VecDeque::new(),
             }),
             MixExchangeKind::Oblivious(engine) => LinkExchanges::Oblivious {
@@ -97,6 +105,7 @@ impl ProxyLink {
             outstanding: None,
             durations: VecDeque::with_capacity(EXCHANGES),
             round: 0,
+            late: 0,
         })
     }
 
@@ -114,8 +123,8 @@ impl ProxyLink {
             LinkExchanges::Broadcast(_) if has_begun => Ok(Vec::new()),
             LinkExchanges::Broadcast(link) => {
                 link.arrived = arrived;
-                link.is_catching_up = !self.terms.keep().is_zero();
-                Ok(vec![link.catch_up()])
+                link.catch_up = (!self.terms.keep().is_zero()).then(CatchUpProgress::default);
+                Ok(vec![link.past_request()])
             }
         }
     }
@@ -128,7 +137,7 @@ impl ProxyLink {
 
     /// Whether rounds since the last connection have not arrived yet.
     pub(super) fn is_catching_up(&self) -> bool {
-        matches!(&self.exchanges, LinkExchanges::Broadcast(link) if link.is_catching_up)
+        matches!(&self.exchanges, LinkExchanges::Broadcast(link) if link.catch_up.is_some())
     }
 
     /// Rounds that the proxy has kept have arrived, of epochs up to the newest one that this client
@@ -144,9 +153,10 @@ impl ProxyLink {
         let LinkExchanges::Broadcast(link) = &mut self.exchanges else {
             return Err(MixClientError::OutOfTurn("past rounds where there are none"));
         };
-        if !std::mem::replace(&mut link.is_catching_up, !is_last) {
+        let Some(catch_up) = &mut link.catch_up else {
             return Err(MixClientError::OutOfTurn("past rounds without a request"));
-        }
+        };
+        catch_up.handle_past();
         let before = link.arrived;
         for record in records {
             let position = record.position();
@@ -166,13 +176,14 @@ impl ProxyLink {
             link.unread.push_back(UnreadRound::Past(record));
         }
         if is_last {
+            link.catch_up = None;
             link.unread.push_back(UnreadRound::CaughtUp);
             return Ok(None);
         }
         if link.arrived == before {
             return Err(MixClientError::OutOfTurn("no past rounds, and not the last ones"));
         }
-        Ok(Some(link.catch_up()))
+        Ok(Some(link.past_request()))
     }
 
     /// The epoch that was read was replaced by this one, whose number is not greater.
@@ -247,15 +258,26 @@ impl ProxyLink {
                 if len != expected {
                     return Err(MixEngineError::Length { expected, len }.into());
                 }
+                let catch_up = link.catch_up.as_mut();
+                let while_catching_up = catch_up
+                    .map(|it| it.handle_round(now, start.round, link.arrived.round, &self.terms))
+                    .transpose()?;
                 let exchange = member.handle_broadcast_round(start, is_stored)?;
                 let before = start.round.saturating_sub(1);
                 link.over = RoundPosition { epoch: start.epoch, round: before };
-                if let Some(read) = start.read.clone().filter(|_| !link.is_catching_up) {
-                    let position = RoundPosition { epoch: start.epoch, round: read.round };
-                    if position > link.arrived {
-                        link.arrived = position;
-                        link.unread.push_back(UnreadRound::Live(read, opening));
+                match (start.read.clone(), while_catching_up) {
+                    (Some(read), Some(rounds)) => {
+                        let unread = UnreadRound::WhileCatchingUp(read, opening, rounds);
+                        link.unread.push_back(unread);
                     }
+                    (Some(read), None) => {
+                        let position = RoundPosition { epoch: start.epoch, round: read.round };
+                        if position > link.arrived {
+                            link.arrived = position;
+                            link.unread.push_back(UnreadRound::Live(read, opening));
+                        }
+                    }
+                    (None, _) => {}
                 }
                 (exchange.nonce, exchange.slots)
             }
@@ -291,6 +313,7 @@ impl ProxyLink {
                 return Err(MixEngineError::Length { expected: 0, len: answer.len() }.into());
             }
         }
+        self.late = 0;
         self.durations.truncate(EXCHANGES - 1);
         self.durations.push_front(now.saturating_sub(asked.sent));
         self.round = round;
@@ -298,14 +321,22 @@ impl ProxyLink {
     }
 
     /// The proxy did not take the request of a round. In an exchange by broadcast, the member may
-    /// have missed rounds meanwhile: returns the message that asks for them.
+    /// have missed rounds meanwhile: returns the message that asks for them. If nothing was asked
+    /// in this round, nothing happens.
     pub(super) fn handle_late(&mut self, round: u64) -> Option<Vec<u8>> {
-        self.outstanding = self.outstanding.take().filter(|asked| asked.round != round);
+        self.outstanding.take_if(|asked| asked.round == round)?;
+        self.late += 1;
         let LinkExchanges::Broadcast(link) = &mut self.exchanges else { return None };
-        if self.terms.keep().is_zero() || std::mem::replace(&mut link.is_catching_up, true) {
+        if self.terms.keep().is_zero() || link.catch_up.is_some() {
             return None;
         }
-        Some(link.catch_up())
+        link.catch_up = Some(CatchUpProgress::default());
+        Some(link.past_request())
+    }
+
+    /// How many requests in a row were late.
+    pub(super) fn late(&self) -> u64 {
+        self.late
     }
 
     /// The last round with an answer, or 0.
@@ -322,7 +353,7 @@ impl ProxyLink {
 
 impl BroadcastLink {
     /// The message that asks for the rounds after the last one that has arrived.
-    fn catch_up(&self) -> Vec<u8> {
+    fn past_request(&self) -> Vec<u8> {
         MemberToProxy::CatchUp(self.arrived).encode()
     }
 }

@@ -11,6 +11,13 @@ use crate::protocol::membership::EpochAnnouncement;
 use crate::protocol::round::{Participant, RoundPosition, RoundStart};
 use crate::protocol::wire::{ArchiveRecord, MemberToProxy};
 
+/// After as many live rounds, and again after twice as many, it is reported that a client still
+/// catches up.
+const MIN_REPORTED_ROUNDS: u64 = 16;
+
+/// If as many requests in a row are late, it is reported.
+const MAX_LATE: u64 = 8;
+
 impl MixClient {
     /// Begins to set up exchanges in the proxy's current epoch.
     pub(super) fn begin_exchanges(&mut self) -> Result<(), MixClientError> {
@@ -95,6 +102,14 @@ impl MixClient {
                     self.is_stored = false;
                 }
             }
+            UnreadRound::WhileCatchingUp(read, opening, rounds) => {
+                if let Some((is_kept, mailbox)) = opening.split_first() {
+                    member.compare_mailbox(&read, mailbox, *is_kept == 1);
+                }
+                if rounds >= MIN_REPORTED_ROUNDS && rounds.is_power_of_two() {
+                    self.events.push_back(MixClientEvent::CatchingUp { rounds });
+                }
+            }
             UnreadRound::Past(ArchiveRecord::Gap(position)) => {
                 member.skip(position);
                 let (round, reason) = (position.round, MissedReason::NotKept);
@@ -138,6 +153,19 @@ impl MixClient {
         self.is_stored &= member.conversations().generation() == generation;
         self.take_events();
         true
+    }
+
+    /// The proxy says that the request of a round came too late.
+    pub(super) fn handle_late(&mut self, round: u64) -> Result<(), MixClientError> {
+        let link = self.link()?;
+        let before = link.late();
+        let request = link.handle_late(round);
+        let rounds = link.late();
+        self.transmits.extend(request);
+        if rounds > before && rounds >= MAX_LATE {
+            self.events.push_back(MixClientEvent::AlwaysLate { rounds });
+        }
+        Ok(())
     }
 
     /// Takes the member's events.

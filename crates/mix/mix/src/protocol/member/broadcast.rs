@@ -156,15 +156,21 @@ impl MixMember {
             return;
         }
         self.anonymity_set = read.participants.len();
+        self.compare_mailbox(read, mailbox, is_kept);
+        for (number, slot) in opened(&self.epoch, &self.broadcast.pairs, read, mailbox) {
+            let partner = self.epoch.members()[number].clone();
+            self.receive(&partner, &slot);
+        }
+    }
+
+    /// Compares the own slots in the mailbox of a round. Of a round that comes again when this
+    /// member has caught up, nothing else is read now.
+    pub(crate) fn compare_mailbox(&mut self, read: &ReadRound, mailbox: &[u8], is_kept: bool) {
         let own = self.epoch.own();
         let slots = mailbox.chunks_exact(self.epoch.shape().own_slots_len());
         let mut all = read.participants.iter().zip(slots);
         if let Some((own, slots)) = all.find(|(participant, _)| participant.member == own) {
             self.compare_own(read.round, own, slots, is_kept);
-        }
-        for (number, slot) in opened(&self.epoch, &self.broadcast.pairs, read, mailbox) {
-            let partner = self.epoch.members()[number].clone();
-            self.receive(&partner, &slot);
         }
     }
 

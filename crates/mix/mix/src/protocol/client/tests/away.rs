@@ -227,3 +227,49 @@ fn a_proxy_does_not_hide_rounds_to_come_by_a_gap() {
     world.run_until("bob reads it", |world| world.people[BOB].shown.len() == 2);
     assert_eq!(world.people[0].status().epoch, epoch, "no other epoch has helped");
 }
+
+/// A member that waits for past rounds reads no live ones, so a proxy could keep all back.
+#[test]
+fn a_proxy_that_does_not_send_past_rounds_is_refused_and_own_slots_are_compared() {
+    let mut world = world(KEPT, 6);
+    world.withhold = Some(Box::new(|person, message| {
+        person == BOB && matches!(message, ProxyToMember::Past { .. })
+    }));
+    world.tamper = Some(Box::new(|person, message| {
+        if let ProxyToMember::Round { opening, .. } = message
+            && person == BOB
+        {
+            opening.iter_mut().skip(1).for_each(|byte| *byte ^= 1);
+        }
+    }));
+    world.restart(BOB);
+    let is_changed = |it: &MixClientEvent| matches!(it, MixClientEvent::ChangedByProxy { .. });
+    world.run_until("bob compares", |world| world.people[BOB].reported.iter().any(is_changed));
+    world.tamper = None;
+    let is_refused = |world: &World| {
+        let is_it = |error: &MixClientError| matches!(error, MixClientError::OutOfTurn(_));
+        world.errors.iter().any(|(person, error)| *person == BOB && is_it(error))
+    };
+    world.run_until("bob refuses it", is_refused);
+    let is_it = |it: &MixClientEvent| matches!(it, MixClientEvent::CatchingUp { rounds: 16 });
+    assert!(world.people[BOB].reported.iter().any(is_it));
+    world.withhold = None;
+    assert!(world.people[0].say("bob", "hello"));
+    world.run_until("bob reads it", |world| !world.people[BOB].shown.is_empty());
+}
+
+#[test]
+fn a_proxy_that_always_says_late_is_reported() {
+    let mut world = World::of_members(KEPT, 7);
+    world.tamper = Some(Box::new(|person, message| {
+        if let ProxyToMember::Answer { round, .. } = message
+            && person == BOB
+        {
+            *message = ProxyToMember::Late { round: *round };
+        }
+    }));
+    let is_it = |it: &MixClientEvent| matches!(it, MixClientEvent::AlwaysLate { .. });
+    world.run_until("bob says so", |world| world.people[BOB].reported.iter().any(is_it));
+    assert!(world.errors.is_empty(), "{:?}", world.errors);
+    assert!(world.people[0].reported.iter().all(|it| !is_it(it)));
+}
