@@ -27,6 +27,7 @@ mod members;
 mod outbox;
 mod proxies;
 mod report;
+mod report_limiter;
 mod rounds;
 mod silence;
 mod state;
@@ -50,6 +51,7 @@ pub use self::report::{
     AdministratorError, CancelledChatMessages, ClientStateError, DayBytes, ImportError,
     LeaveGroupError, MixClientError, MixClientSendError, MixClientStatus, NotAdministrator,
 };
+use self::report_limiter::ReportLimiter;
 pub(crate) use self::silence::MIN_READ_TIMEOUT;
 use self::state::{JoinAttempt, RestoredClientState};
 use self::terms::AgreedTerms;
@@ -107,6 +109,9 @@ pub struct MixClient {
     /// Set once the proxy has greeted this client.
     link: Option<ProxyLink>,
     events: VecDeque<MixClientEvent>,
+    reports: ReportLimiter,
+    /// When the proxy has last sent something.
+    heard: Duration,
     /// Messages that can be sent at once.
     transmits: VecDeque<Vec<u8>>,
     membership: MembershipOutbox,
@@ -212,6 +217,8 @@ impl MixClient {
             search: ProxySearch::default(),
             link: None,
             events,
+            reports: ReportLimiter::default(),
+            heard: Duration::ZERO,
             transmits: VecDeque::new(),
             membership,
             is_stored,
@@ -251,6 +258,7 @@ impl MixClient {
     /// # Errors
     /// Returns why the driver must end the connection.
     pub fn handle_message(&mut self, now: Duration, message: &[u8]) -> Result<(), MixClientError> {
+        self.heard = now;
         let calendar = self.calendar(now);
         self.bytes_today.count(calendar, 0, message.len());
         self.settings.terms.check_day(&self.bytes_today)?;

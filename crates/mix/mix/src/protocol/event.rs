@@ -201,6 +201,13 @@ pub enum MixClientEvent {
     },
     /// To an administrator: it cannot continue from the newest announcement.
     CannotTakeOver(NoRosterError),
+    /// Reports of a kind that were held back, because the first one was less than a minute ago.
+    Repeated {
+        /// The last one.
+        last: Box<MixClientEvent>,
+        /// Their number.
+        count: u64,
+    },
     /// To all: two administrators have announced the same epoch, and one of them was replaced; or
     /// the proxy has shown some members another announcement.
     EpochReplaced {
@@ -314,6 +321,7 @@ impl fmt::Display for MixClientEvent {
             Self::AdmissionsDropped { names } => write_admissions_dropped(f, names),
             Self::RemovedAgain { names } => write_removed_again(f, names),
             Self::CannotTakeOver(why) => write!(f, "{why}"),
+            Self::Repeated { last, count } => write!(f, "{count} times, at last: {last}"),
             Self::EpochReplaced { epoch } => write!(
                 f,
                 "epoch {epoch} was announced twice: this chat goes on with the announcement that \

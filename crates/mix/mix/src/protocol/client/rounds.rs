@@ -107,13 +107,15 @@ impl MixClient {
                     member.compare_mailbox(&read, mailbox, *is_kept == 1);
                 }
                 if rounds >= MIN_REPORTED_ROUNDS && rounds.is_power_of_two() {
-                    self.events.push_back(MixClientEvent::CatchingUp { rounds });
+                    let event = MixClientEvent::CatchingUp { rounds };
+                    self.events.extend(self.reports.pass(self.heard, event));
                 }
             }
             UnreadRound::Past(ArchiveRecord::Gap(position)) => {
                 member.skip(position);
                 let (round, reason) = (position.round, MissedReason::NotKept);
-                self.events.push_back(MixClientEvent::Missed { round, reason });
+                let event = MixClientEvent::Missed { round, reason };
+                self.events.extend(self.reports.pass(self.heard, event));
             }
             UnreadRound::Past(ArchiveRecord::Announcement(announcement)) => {
                 let at = &self.settings.group;
@@ -141,7 +143,8 @@ impl MixClient {
                     if self.unreadable_epoch != position.epoch {
                         self.unreadable_epoch = position.epoch;
                         let (round, reason) = (position.round, MissedReason::NoKey);
-                        self.events.push_back(MixClientEvent::Missed { round, reason });
+                        let event = MixClientEvent::Missed { round, reason };
+                        self.events.extend(self.reports.pass(self.heard, event));
                     }
                 }
             }
@@ -163,16 +166,19 @@ impl MixClient {
         let rounds = link.late();
         self.transmits.extend(request);
         if rounds > before && rounds >= MAX_LATE {
-            self.events.push_back(MixClientEvent::AlwaysLate { rounds });
+            let event = MixClientEvent::AlwaysLate { rounds };
+            self.events.extend(self.reports.pass(self.heard, event));
         }
         Ok(())
     }
 
-    /// Takes the member's events.
+    /// Takes the member's events, and what was held back of earlier ones.
     pub(super) fn take_events(&mut self) {
         if let ClientConversations::Member(member) = &mut self.conversations {
-            self.events.extend(std::iter::from_fn(|| member.poll_event()));
+            let events = std::iter::from_fn(|| member.poll_event());
+            self.events.extend(events.filter_map(|event| self.reports.pass(self.heard, event)));
         }
+        self.events.extend(self.reports.poll(self.heard));
     }
 
     /// Begins an audit. The protocol requires some rounds between two audits, which bounds what a
