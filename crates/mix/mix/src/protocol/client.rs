@@ -509,13 +509,18 @@ impl MixClient {
                 "neither this chat nor the proxy has the members of the group: wait until a member \
                  comes, import them, or found the group again",
             ),
-            Some(_) if !self.epochs.is_member() && self.administrator.is_none() => {
-                Some("the administrator has not admitted this client yet, or is not connected")
+            Some(link) if link.owes_announcement() => {
+                Some("the proxy has not sent the members of the group yet")
             }
+            Some(_) if !self.epochs.is_member() && self.administrator.is_none() => Some(
+                "the administrator has not admitted this client yet, or is not connected, or the \
+                 proxy keeps the answer back",
+            ),
             Some(_) if !self.epochs.is_member() => Some("the group's first epoch has not begun"),
-            Some(link) if !link.is_begun() => {
-                Some("the administrator has not sent the epoch's key yet, or is not connected")
-            }
+            Some(link) if !link.is_begun() => Some(
+                "the administrator has not sent the epoch's key yet, or is not connected, or the \
+                 proxy keeps the key back",
+            ),
             Some(link) if !link.is_ready() => Some("the exchanges with the proxy are being set up"),
             Some(_) => None,
         }

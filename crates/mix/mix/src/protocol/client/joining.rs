@@ -35,7 +35,11 @@ impl MixClient {
         if self.agreed.report_kept(&terms, &self.settings.terms) {
             self.events.push_back(MixClientEvent::RoundsKept);
         }
-        self.link = Some(ProxyLink::new(terms, *self.random.draw())?);
+        let mut link = ProxyLink::new(terms, *self.random.draw())?;
+        let is_inside =
+            matches!(status, MembershipStatus::Administrator | MembershipStatus::Member);
+        link.has_announcement = is_inside && proxy.epoch > 0;
+        self.link = Some(link);
         // The shape may have changed.
         self.end_member();
         self.begin_member()?;

@@ -28,6 +28,9 @@ pub(super) struct ProxyLink {
     /// Whether this client has the proxy's newest announcement. Until then an administrator writes
     /// nothing: its state may be old.
     pub(super) is_current: bool,
+    /// Whether the proxy has an announcement for this client, and sends it without waiting for
+    /// anybody.
+    pub(super) has_announcement: bool,
     /// Whether this client has sent its own newest announcement, which the proxy had lost.
     pub(super) has_restored: bool,
     /// Whether the notice of the current prekey was sent.
@@ -100,6 +103,7 @@ impl ProxyLink {
             exchanges,
             is_begun: false,
             is_current: false,
+            has_announcement: false,
             has_restored: false,
             has_noticed: false,
             outstanding: None,
@@ -191,6 +195,12 @@ impl ProxyLink {
         if let LinkExchanges::Broadcast(link) = &mut self.exchanges {
             link.arrived = link.arrived.min(RoundPosition { epoch, round: 0 });
         }
+    }
+
+    /// Whether the proxy is to send the newest announcement: after the greeting, or after this
+    /// client has given it its own.
+    pub(super) fn owes_announcement(&self) -> bool {
+        (self.has_announcement || self.has_restored) && !self.is_current
     }
 
     /// Whether exchanges or their set-up have begun.

@@ -14,10 +14,12 @@ const MIN_SILENCE: Duration = Duration::from_secs(4);
 pub(crate) const MIN_READ_TIMEOUT: Duration = Duration::from_secs(180);
 
 impl MixClient {
-    /// How long the proxy may send nothing on a connection: `None` while it has nothing to send.
+    /// How long the proxy may send nothing on a connection: `None` while this client waits for an
+    /// administrator, and the proxy has nothing to send.
     pub fn silence_limit(&self) -> Option<Duration> {
         match &self.link {
             None => Some(MIN_SILENCE),
+            Some(link) if link.owes_announcement() => Some(MIN_SILENCE),
             Some(link) if link.is_begun() => Some(silence_limit(link.terms())),
             Some(_) => None,
         }

@@ -346,3 +346,35 @@ fn leaving_fails_with_a_reason() {
     let now = world.now;
     assert_eq!(world.people[BOB].client.leave(now), Err(LeaveGroupError::NotAMember));
 }
+
+/// The proxy has the announcement, whoever is connected: its silence is its own.
+#[test]
+fn a_proxy_that_keeps_the_announcement_back_is_named() {
+    for exchange in EXCHANGES {
+        let mut world = World::of_members(exchange, 10);
+        world.withhold = Some(Box::new(|person, message| {
+            person == BOB && matches!(message, ProxyToMember::Announcement(_))
+        }));
+        world.restart(BOB);
+        world.run_until("bob is greeted", |world| world.people[BOB].client.link.is_some());
+        let bob = &world.people[BOB];
+        assert_eq!(bob.client.silence_limit(), Some(Duration::from_secs(4)));
+        let why = bob.status().waiting_for.unwrap();
+        assert!(why.starts_with("the proxy has not sent"), "{why}");
+    }
+}
+
+/// Nobody can know whether there is an answer.
+#[test]
+fn a_client_that_waits_for_an_administrator_does_not_call_the_proxy_silent() {
+    let mut world = World::founded(BROADCAST, 11);
+    let invitation = world.invite("bob", DAY);
+    world.people[BOB].invitation = Some(invitation.code().to_string());
+    world.leave(0);
+    world.restart(BOB);
+    world.run_until("bob is greeted", |world| world.people[BOB].client.link.is_some());
+    let bob = &world.people[BOB];
+    assert_eq!(bob.client.silence_limit(), None);
+    let why = bob.status().waiting_for.unwrap();
+    assert!(why.contains("administrator") && why.contains("the proxy keeps"), "{why}");
+}
