@@ -113,7 +113,9 @@ impl GroupProfile {
         let shape = MailboxShape::new(members, 1, 1, 3, self.slot_len())?;
         let (interval, least) = self.intervals_ms();
         let [interval, least] = [interval, least].map(Duration::from_millis);
-        Ok(MixTerms::new(MixExchangeKind::Broadcast, shape, interval, least)?.with_keep(KEEP))
+        let terms = MixTerms::new(MixExchangeKind::Broadcast, shape, interval, least)?;
+        let archive = ArchiveLimits { keep: KEEP, keep_bytes: KEEP_MB * 1_000_000 };
+        Ok(terms.with_keep(archive.period(&terms)))
     }
 }
 
@@ -246,7 +248,8 @@ fn read_group(table: &ConfigTable<'_>) -> Option<MixGroupConfig> {
         MixExchangeKind::Oblivious(_) => read_audit_every_rounds(table, terms.shape())?,
     };
     let archive = read_archive(table, exchange)?;
-    let terms = terms.with_keep(archive.keep);
+    // No longer than the bytes allow: members rely on it.
+    let terms = terms.with_keep(archive.period(&terms));
     let (name, administrator) = (name?, administrator?);
     Some(MixGroupConfig { name, administrator, terms, audit_every_rounds, archive })
 }
@@ -335,7 +338,7 @@ mod tests {
         assert_eq!(group.terms.interval(), Duration::from_secs(1));
         assert_eq!(group.terms.exchange(), MixExchangeKind::Broadcast);
         assert_eq!(group.audit_every_rounds, 0);
-        assert_eq!((group.terms.keep(), group.archive.keep_bytes), (KEEP, 1_000_000_000));
+        assert_eq!((group.archive.keep, group.archive.keep_bytes), (KEEP, 1_000_000_000));
         let kept = |keep: &str| MixProxyConfig::from_toml(&format!("{text}keep = \"{keep}\"\n"));
         let profile = |lines: &str| MixProxyConfig::from_toml(&format!("{text}{lines}"));
         for kind in GroupProfile::ALL {
@@ -350,6 +353,13 @@ mod tests {
         let terms = profile(lines).unwrap().groups[0].terms;
         assert_eq!((terms.shape().slot_len(), terms.interval().as_secs()), (512, 5));
         assert!(profile("profile = \"pigeon\"\n").is_err());
+        // What is stated is what the bytes suffice for.
+        let stated = |lines: &str| profile(lines).unwrap().groups[0].terms.keep().as_secs();
+        assert_eq!(stated("") / 3600, 12);
+        assert_eq!(stated("members = 64\n") / 3600, 3);
+        assert_eq!(stated("keep = \"1h\"\n"), 3600);
+        assert_eq!(stated("keep_mb = 14000\n"), KEEP.as_secs());
+        assert_eq!(stated("profile = \"messenger\"\n"), KEEP.as_secs());
         assert!(kept("0s").unwrap().groups[0].terms.keep().is_zero());
         assert!(kept("2 days").is_ok() && kept("366d").is_err() && kept("week").is_err());
         let oblivious = format!("{text}engine = \"ot\"\nkeep_mb = 5\n");

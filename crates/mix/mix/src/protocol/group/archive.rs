@@ -12,9 +12,10 @@ use keys::IdentityPublicKey;
 
 use super::MixGroupSettings;
 use super::epoch::AnnouncedEpoch;
+use crate::protocol::cost::ArchiveCost;
 use crate::protocol::round::RoundPosition;
 use crate::protocol::wire::{
-    ArchiveRecord, ArchivedRound, GAP_LEN, MAX_PAST_LEN, framed, is_incomplete, unframed,
+    ArchiveRecord, ArchivedRound, GAP_LEN, MAX_PAST_LEN, MixTerms, framed, is_incomplete, unframed,
 };
 
 /// An archive has about this many segments when it is full.
@@ -32,6 +33,15 @@ pub struct ArchiveLimits {
     pub keep: Duration,
     /// The maximum number of bytes.
     pub keep_bytes: u64,
+}
+
+impl ArchiveLimits {
+    /// How long a round is kept in a group with these terms, if all members take part in each: for
+    /// less than `keep` if there are too many bytes before. Whole segments are removed, so it may
+    /// be up to a sixteenth less.
+    pub fn period(&self, terms: &MixTerms) -> Duration {
+        self.keep.min(ArchiveCost::new(terms).period(self.keep_bytes))
+    }
 }
 
 /// What is in an archive, and where.
