@@ -90,7 +90,7 @@ fn help() -> String {
         "Example: sunder chat --config alice.toml, with this in alice.toml\n\n{EXAMPLE}\n\
          `sunder chat init` and `sunder chat join` write such a file, and the key.\n\
          Further settings: transport, socks, least_anonymity, history, files, stay,\n\
-         engine, rounds_kept, max_mb_per_day."
+         engine, rounds_kept, max_mb_per_day, max_terms_change."
     )
 }
 

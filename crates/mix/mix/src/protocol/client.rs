@@ -19,6 +19,7 @@
 //! round.
 
 mod administration;
+mod agreed_rounds;
 mod branches;
 mod epochs;
 mod joining;
@@ -41,6 +42,7 @@ use keys::IdentitySecretKey;
 use zeroize::Zeroizing;
 
 use self::administration::JoinRefusalLimiter;
+pub use self::agreed_rounds::TermsChangeError;
 pub use self::branches::MemberListDifference;
 use self::epochs::ClientEpochs;
 use self::joining::ProxyPosition;
@@ -55,7 +57,7 @@ use self::report_limiter::ReportLimiter;
 pub(crate) use self::silence::MIN_READ_TIMEOUT;
 use self::state::{JoinAttempt, RestoredClientState};
 use self::terms::AgreedTerms;
-pub use self::terms::{AcceptableTerms, MAX_BYTES_PER_DAY};
+pub use self::terms::{AcceptableTerms, MAX_BYTES_PER_DAY, MAX_TERMS_CHANGE};
 use crate::protocol::conversations::Conversations;
 use crate::protocol::event::{ChatMessageId, MixClientEvent};
 use crate::protocol::exchange::MixExchangeKind;

@@ -164,6 +164,14 @@ pub enum MixClientEvent {
     /// The proxy keeps rounds since this client agreed to terms by which it keeps none. The least
     /// number of participants still counts participants.
     RoundsKept,
+    /// The proxy's rounds are not those of when this client first connected, but do not differ by
+    /// more than is accepted.
+    TermsChanged {
+        /// The first ones, for the user.
+        from: String,
+        /// The present ones.
+        to: String,
+    },
     /// The administrators have changed.
     AdministratorsChanged {
         /// Their names.
@@ -297,6 +305,7 @@ impl fmt::Display for MixClientEvent {
                 )
             }
             Self::RoundsKept => f.write_str(ROUNDS_KEPT),
+            Self::TermsChanged { from, to } => write_terms_changed(f, from, to),
             Self::AdministratorsChanged { names } => match &names[..] {
                 [one] => write!(f, "the administrator of the group is now {one}"),
                 _ => write!(f, "the administrators of the group are now {}", names.join(", ")),
@@ -349,6 +358,14 @@ fn write_not_admitted(
         0 => Ok(()),
         others => write!(f, "; {others} other requests were refused before"),
     }
+}
+
+fn write_terms_changed(f: &mut fmt::Formatter<'_>, from: &str, to: &str) -> fmt::Result {
+    write!(
+        f,
+        "the proxy now has rounds of {to}; when this chat first connected, they were of {from}. If \
+         the administrators have not told you of it, ask them over another channel"
+    )
 }
 
 fn write_catching_up(f: &mut fmt::Formatter<'_>, rounds: u64) -> fmt::Result {

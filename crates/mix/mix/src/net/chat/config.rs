@@ -6,7 +6,7 @@ use keys::IdentityPublicKey;
 use service::config::{ConfigKey, ConfigKeys, ConfigProblems, ConfigTable, key, read};
 use transport::TransportChoice;
 
-use crate::protocol::client::{AcceptableTerms, MAX_BYTES_PER_DAY};
+use crate::protocol::client::{AcceptableTerms, MAX_BYTES_PER_DAY, MAX_TERMS_CHANGE};
 use crate::protocol::exchange::MixExchangeKind;
 use crate::protocol::membership::{GroupAddress, MemberName};
 use crate::protocol::wire::GroupName;
@@ -35,6 +35,7 @@ const CHAT_KEYS: &[ConfigKey] = &[
     key("", "engine", "\"broadcast\""),
     key("", "rounds_kept", "true"),
     key("", "max_mb_per_day", "200000"),
+    key("", "max_terms_change", "20"),
 ];
 
 /// The default of `least_anonymity`. With two participants, the proxy would know that each is the
@@ -192,10 +193,15 @@ fn read_terms(table: &ConfigTable<'_>) -> Option<AcceptableTerms> {
         None => Some(MAX_BYTES_PER_DAY / 1_000_000),
         Some(value) => value.integer_in(1..=MAX_MAX_MB_PER_DAY),
     };
+    let max_change = match table.get("max_terms_change") {
+        None => Some(MAX_TERMS_CHANGE),
+        Some(value) => value.integer_in(1..=i64::from(u32::MAX)),
+    };
     Some(AcceptableTerms {
         exchange: exchange?,
         rounds_kept: rounds_kept?,
         max_bytes_per_day: max_mb_per_day? * 1_000_000,
+        max_change: max_change?,
     })
 }
 
@@ -231,18 +237,22 @@ mod tests {
         }
         assert_eq!(config.terms, AcceptableTerms::default());
         let terms = format!("{right}engine = \"ot\"\nrounds_kept = false\nmax_mb_per_day = 5\n");
+        let terms = format!("{terms}max_terms_change = 300\n");
         let expected = AcceptableTerms {
             exchange: Some(MixEngineName::Ot.into()),
             rounds_kept: Some(false),
             max_bytes_per_day: 5_000_000,
+            max_change: 300,
         };
         assert_eq!(ChatConfig::from_toml(&terms).unwrap().terms, expected);
         let wrong = right.replace("friends", "a b")
             + "transport = \"pigeon\"\nleast_anonymity = 1\nhistory = \"no\"\nstay = 0\n\
-               engine = \"steam\"\nrounds_kept = 1\nmax_mb_per_day = 0\n";
+               engine = \"steam\"\nrounds_kept = 1\nmax_mb_per_day = 0\n\
+               max_terms_change = 0\n";
         let problems = ChatConfig::from_toml(&wrong).unwrap_err();
         let found: Vec<String> = problems.iter().map(|problem| problem.key.to_string()).collect();
         assert_eq!(found[..5], ["group", "transport", "least_anonymity", "history", "stay"]);
-        assert_eq!(found[5..], ["engine", "rounds_kept", "max_mb_per_day"]);
+        let terms = ["engine", "rounds_kept", "max_mb_per_day", "max_terms_change"];
+        assert_eq!(found[5..], terms);
     }
 }

@@ -35,6 +35,10 @@ impl MixClient {
         if self.agreed.report_kept(&terms, &self.settings.terms) {
             self.events.push_back(MixClientEvent::RoundsKept);
         }
+        if let Some((from, to)) = self.agreed.report_changed(&terms) {
+            let event = MixClientEvent::TermsChanged { from, to };
+            self.events.extend(self.reports.pass(now, event));
+        }
         let mut link = ProxyLink::new(terms, *self.random.draw())?;
         let is_inside =
             matches!(status, MembershipStatus::Administrator | MembershipStatus::Member);

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use keys::IdentityPublicKey;
 
+use super::agreed_rounds::TermsChangeError;
 use crate::protocol::engine::MixEngineError;
 use crate::protocol::epoch::MemberEpochError;
 use crate::protocol::event::ChatMessageId;
@@ -92,6 +93,9 @@ pub enum MixClientError {
         /// Those that are accepted.
         max_mb_per_day: u64,
     },
+    /// The proxy's rounds differ too much from those that were agreed to.
+    #[error("{0}")]
+    TermsChange(#[from] TermsChangeError),
     /// More bytes were sent and received today than the user accepts.
     #[error(
         "this chat has sent and received more than {max_mb_per_day} MB today: the proxy makes more \

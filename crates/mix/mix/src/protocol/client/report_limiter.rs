@@ -1,5 +1,5 @@
-//! Limits how often the user is told of what a proxy can do in each round: otherwise the lines hide
-//! what was there before.
+//! Limits how often the user is told of what a proxy can do again and again: otherwise the lines
+//! hide what was there before.
 
 use std::mem::{self, Discriminant};
 use std::time::Duration;
@@ -63,6 +63,7 @@ fn is_limited(event: &MixClientEvent) -> bool {
             | MixClientEvent::Missed { .. }
             | MixClientEvent::CatchingUp { .. }
             | MixClientEvent::AlwaysLate { .. }
+            | MixClientEvent::TermsChanged { .. }
     )
 }
 

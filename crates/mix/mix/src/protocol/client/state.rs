@@ -13,7 +13,10 @@ use crate::protocol::conversations::Conversations;
 use crate::protocol::event::{ChatMessageId, GivenUpReason, MixClientEvent};
 use crate::protocol::membership::{AdministratorAnchor, GroupAddress, Invitation, group_id};
 
-const VERSION: u8 = 8;
+const VERSION: u8 = 9;
+/// The version without the rounds that were agreed to. It is read, and written while there are
+/// none.
+const VERSION_WITHOUT_ROUNDS: u8 = 8;
 /// The version without the wish to leave. It is read, and written while there is none.
 const VERSION_WITHOUT_LEAVING: u8 = 7;
 /// The version without the terms that were agreed to. It is read, and written while there are none.
@@ -66,8 +69,8 @@ impl JoinAttempt {
 
 /// The stored bytes: the group's, the epoch, conversations, the administrator's list (empty for
 /// other members), the attempt to join (empty if there is none), the branches that were left, where
-/// the proxy was found, the terms that were agreed to, the wish to leave, and messages that were
-/// not shown.
+/// the proxy was found, the terms that were agreed to, the wish to leave, the rounds that were
+/// agreed to, and messages that were not shown.
 pub(super) fn encode(
     group_id: &[u8; 32],
     epochs: &ClientEpochs,
@@ -85,7 +88,8 @@ pub(super) fn encode(
     let len = (256 << 10) + left + newest + conversations.len() + administrator.len() + texts;
     let mut out = Zeroizing::new(Vec::with_capacity(len));
     let version = match epochs.found() {
-        _ if epochs.is_leaving() => VERSION,
+        _ if agreed.has_rounds() => VERSION,
+        _ if epochs.is_leaving() => VERSION_WITHOUT_ROUNDS,
         _ if agreed.exchange().is_some() => VERSION_WITHOUT_LEAVING,
         Some(_) => VERSION_WITHOUT_TERMS,
         None if !epochs.left().is_empty() => VERSION_WITHOUT_FOUND,
@@ -114,6 +118,9 @@ pub(super) fn encode(
     }
     if version > VERSION_WITHOUT_LEAVING {
         epochs.encode_leaving(&mut out);
+    }
+    if version > VERSION_WITHOUT_ROUNDS {
+        agreed.encode_rounds(&mut out);
     }
     for (kind, name, text) in unseen {
         out.push(kind);
@@ -187,13 +194,16 @@ fn read(
     if version > VERSION_WITHOUT_FOUND {
         epochs.decode_found(&mut reader)?;
     }
-    let agreed = if version > VERSION_WITHOUT_TERMS {
+    let mut agreed = if version > VERSION_WITHOUT_TERMS {
         AgreedTerms::decode(&mut reader)?
     } else {
         AgreedTerms::default()
     };
     if version > VERSION_WITHOUT_LEAVING {
         epochs.decode_leaving(&mut reader)?;
+    }
+    if version > VERSION_WITHOUT_ROUNDS {
+        agreed.decode_rounds(&mut reader)?;
     }
     let mut events = VecDeque::new();
     while let Ok(kind) = reader.u8() {

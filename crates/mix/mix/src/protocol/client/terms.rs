@@ -3,6 +3,7 @@
 
 use encoding::FieldReader;
 
+use super::agreed_rounds::AgreedRounds;
 use super::report::{DayBytes, MixClientError};
 use crate::protocol::cost::MemberCost;
 use crate::protocol::exchange::MixExchangeKind;
@@ -12,6 +13,9 @@ use crate::protocol::wire::MixTerms;
 /// The default of [`AcceptableTerms::max_bytes_per_day`]. A member of a group of 1,024 with rounds
 /// of 200 ms, by broadcast, has 128 GB.
 pub const MAX_BYTES_PER_DAY: u64 = 200_000_000_000;
+
+/// The default of [`AcceptableTerms::max_change`]: a group may change from one profile to the next.
+pub const MAX_TERMS_CHANGE: u32 = 20;
 
 /// What the user of a client accepts of the terms that the proxy states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,11 +30,19 @@ pub struct AcceptableTerms {
     /// take part; and those of messages that it has counted, because a proxy can make rounds faster
     /// than its terms say.
     pub max_bytes_per_day: u64,
+    /// By which factor rounds may be longer or shorter, and the slots of a member have more or
+    /// fewer bytes, than by the first terms that were agreed to.
+    pub max_change: u32,
 }
 
 impl Default for AcceptableTerms {
     fn default() -> Self {
-        Self { exchange: None, rounds_kept: None, max_bytes_per_day: MAX_BYTES_PER_DAY }
+        Self {
+            exchange: None,
+            rounds_kept: None,
+            max_bytes_per_day: MAX_BYTES_PER_DAY,
+            max_change: MAX_TERMS_CHANGE,
+        }
     }
 }
 
@@ -52,6 +64,11 @@ pub(super) struct AgreedTerms {
     exchange: Option<MixExchangeKind>,
     /// Whether the proxy said that it keeps rounds when this client first agreed to its terms.
     is_kept: Option<bool>,
+    /// The rounds of the first terms that this client agreed to, with this invitation. None in a
+    /// state of a version before, which agrees to the next ones.
+    rounds: Option<AgreedRounds>,
+    /// Others that were reported since the start. Not stored.
+    reported: Option<AgreedRounds>,
     /// Whether it was reported since the start that the proxy now keeps rounds. Not stored.
     is_reported: bool,
 }
@@ -67,6 +84,7 @@ impl AgreedTerms {
     /// The user gives an invitation, which names the kind of exchange if it is not the broadcast.
     pub(super) fn handle_invitation(&mut self, invitation: &Invitation) {
         self.exchange = invitation.exchange().or(self.exchange);
+        self.rounds = None;
     }
 
     /// The kind of exchange, if it is known.
@@ -96,6 +114,10 @@ impl AgreedTerms {
                 max_mb_per_day: accepted.max_bytes_per_day / 1_000_000,
             });
         }
+        let rounds = AgreedRounds::new(terms);
+        let agreed = self.rounds.unwrap_or(rounds);
+        rounds.check(agreed, accepted.max_change)?;
+        self.rounds = Some(agreed);
         // A broadcast does not change what was agreed to: otherwise a proxy that offers it once
         // would have its members refuse the group's own kind afterwards.
         self.exchange = accepted.exchange.or(self.exchange).or(Some(offered));
@@ -116,6 +138,30 @@ impl AgreedTerms {
         is_new && accepted.rounds_kept.is_none() && !std::mem::replace(&mut self.is_reported, true)
     }
 
+    /// Returns what to report, once after the start, of rounds that differ from those that were
+    /// agreed to: those and the proxy's.
+    pub(super) fn report_changed(&mut self, terms: &MixTerms) -> Option<(String, String)> {
+        let (agreed, now) = (self.rounds?, AgreedRounds::new(terms));
+        let is_new = now != agreed && self.reported.replace(now) != Some(now);
+        is_new.then(|| (agreed.to_string(), now.to_string()))
+    }
+
+    /// Whether there is something that [`AgreedTerms::encode_rounds`] writes.
+    pub(super) fn has_rounds(self) -> bool {
+        self.rounds.is_some()
+    }
+
+    /// Appends the rounds that were agreed to.
+    pub(super) fn encode_rounds(self, out: &mut Vec<u8>) {
+        self.rounds.into_iter().for_each(|rounds| rounds.encode(out));
+    }
+
+    /// Decodes what [`AgreedTerms::encode_rounds`] has written.
+    pub(super) fn decode_rounds(&mut self, reader: &mut FieldReader<'_>) -> Option<()> {
+        self.rounds = Some(AgreedRounds::decode(reader)?);
+        Some(())
+    }
+
     /// Appends two bytes.
     pub(super) fn encode(self, out: &mut Vec<u8>) {
         out.push(self.exchange.map_or(0, |kind| 1 + kind.number()));
@@ -134,6 +180,6 @@ impl AgreedTerms {
             2 => Some(true),
             _ => return None,
         };
-        Some(Self { exchange, is_kept, is_reported: false })
+        Some(Self { exchange, is_kept, ..Self::default() })
     }
 }

@@ -257,3 +257,53 @@ fn terms_that_cost_too_much_are_refused() {
         assert_eq!(greet(&mut bob, terms), Err(MixClientError::NotAMember), "{cost}");
     }
 }
+
+/// A proxy could state rounds of an hour, or mailboxes that fill a member's memory.
+#[test]
+fn a_proxy_changes_its_rounds_only_as_far_as_a_member_accepts() {
+    let of = |slots: usize, slot_len: usize, ms: [u64; 2]| {
+        let shape = MailboxShape::new(16, slots, slots, 3, slot_len).unwrap();
+        let [most, least] = ms.map(Duration::from_millis);
+        MixTerms::new(MixExchangeKind::Broadcast, shape, most, least).unwrap()
+    };
+    let messenger = GroupProfile::Messenger.terms(16).unwrap();
+    let mut bob = client(AcceptableTerms::default(), None, None);
+    assert_eq!(greet(&mut bob, messenger), Err(MixClientError::NotAMember));
+    let state = bob.stored();
+    let slow = of(1, 256, [3_600_000, 3_000]);
+    let large = of(64, 4_096, [4_000, 3_000]);
+    let fast = of(1, 256, [4_000, 100]);
+    for terms in [slow, large, fast] {
+        let mut bob = client(AcceptableTerms::default(), None, Some(&state));
+        let refused = greet(&mut bob, terms).unwrap_err();
+        let line = refused.to_string();
+        let MixClientError::TermsChange(refused) = refused else { panic!("{line}") };
+        let change = refused.change;
+        assert!(change > refused.max_change && refused.max_change == 20, "{line}");
+        assert!(line.contains(&format!("set max_terms_change = {change} in")), "{line}");
+        // What is said is enough, and one less is not.
+        for (max_change, is_accepted) in [(change, true), (change - 1, false)] {
+            let accepted = AcceptableTerms { max_change, ..AcceptableTerms::default() };
+            let error = greet(&mut client(accepted, None, Some(&state)), terms).unwrap_err();
+            assert_eq!(error == MixClientError::NotAMember, is_accepted, "{error}");
+        }
+        // A first connection agrees to anything that is not too costly.
+        let mut new = client(AcceptableTerms::default(), None, None);
+        assert_eq!(greet(&mut new, terms), Err(MixClientError::NotAMember));
+    }
+    // A group may grow, and change to the next profile, of which the user is told once.
+    let profile = |kind: GroupProfile, members| kind.terms(members).unwrap();
+    for (terms, is_told) in [
+        (messenger, false),
+        (profile(GroupProfile::Messenger, 1024), false),
+        (profile(GroupProfile::Interactive, 16), true),
+        (profile(GroupProfile::Mail, 16), true),
+    ] {
+        let mut bob = client(AcceptableTerms::default(), None, Some(&state));
+        for _ in 0..2 {
+            assert_eq!(greet(&mut bob, terms), Err(MixClientError::NotAMember));
+        }
+        let is_it = |it: &&MixClientEvent| matches!(it, MixClientEvent::TermsChanged { .. });
+        assert_eq!(bob.events.iter().filter(is_it).count(), usize::from(is_told));
+    }
+}

@@ -104,6 +104,7 @@ impl<'a> GroupMemberSessions<'a> {
                 exchange: Some(options.engine.parse().map_err(error_text)?),
                 rounds_kept: None,
                 max_bytes_per_day: u64::MAX,
+                max_change: u32::MAX,
             };
             let config = |number| {
                 let member = GroupMemberId { group, number };
