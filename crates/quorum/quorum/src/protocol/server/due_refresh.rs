@@ -22,10 +22,11 @@ impl QuorumServer {
         }
         let (every, mut began) = (self.settings.refresh_every?, epoch.header.time?);
         if began > self.time
-            && let Some((_, seen)) = self.epoch_seen
+            && let Some((seen, at)) = self.epoch_seen
+            && seen == epoch.header.epoch
         {
             // The clocks of several servers were ahead when it began.
-            began = seen;
+            began = at;
         }
         Some(UnixSeconds(began.0.saturating_add(every.as_secs())))
     }
