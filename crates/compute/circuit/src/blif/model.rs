@@ -122,8 +122,10 @@ impl<'a> BlifModel<'a> {
                 continue;
             }
             has_rows = command == b".names";
+            // The first model may lack its `.model`.
+            let is_first = !std::mem::replace(&mut has_begun, true);
             match command {
-                b".model" if !has_begun => has_begun = true,
+                b".model" if is_first => {}
                 // A network of what does not matter follows `.exdc`.
                 b".model" | b".end" | b".exdc" => break,
                 b".inputs" => {

@@ -141,6 +141,8 @@ fn a_netlist_in_blif_is_read() {
             assert_eq!(output, (a + b) | chosen << 3 | 1 << 4, "{a} {b} {select}");
         }
     }
+    let unnamed = read(b".inputs a\n.outputs a\n.model other\n.inputs b\n").unwrap();
+    assert_eq!(unnamed.input_values(), [1], "only the first model is read");
 }
 
 #[test]
