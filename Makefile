@@ -135,8 +135,9 @@ setup:
 setup-lab:
 	@PATH=$$PATH:/usr/sbin scripts/setup iperf3 nginx:nginx-light wrk g++ libudt.so:libudt-dev
 
+# libFuzzer, which the fuzz targets link, is C++.
 setup-lint:
-	scripts/setup python3
+	scripts/setup python3 g++
 	@command -v cargo-deny >/dev/null || { echo 'installing cargo-deny, once: a few minutes'; $(CARGO) install --locked cargo-deny; }
 
 setup-book:
