@@ -7,7 +7,7 @@ mod order;
 
 use thiserror::Error;
 
-use crate::batch::{Wire, ZERO};
+use crate::batch::{FIRST_INPUT, Wire, ZERO};
 use crate::bristol::MAX_INPUTS;
 use crate::builder::CircuitBuilder;
 use crate::circuit::Circuit;
@@ -103,10 +103,9 @@ pub fn read(text: &[u8]) -> Result<Circuit, BlifError> {
     }
     let mut builder = CircuitBuilder::new(&bits);
     let mut wires = vec![ZERO; model.names.len()];
-    for (index, nets) in inputs.iter().enumerate() {
-        for (&net, wire) in nets.iter().zip(builder.input(index)) {
-            wires[net as usize] = wire;
-        }
+    // `builder.input` takes longer for each further value, and each bit may be one.
+    for (&net, wire) in inputs.iter().flatten().zip(FIRST_INPUT..) {
+        wires[net as usize] = wire;
     }
     for index in order::needed_functions(&model)? {
         let function = &model.functions[index];
