@@ -192,7 +192,7 @@ fn ip(testbed: &SiteTestbed, host: &str) -> String {
     address.rsplit_once(':').unwrap().0.to_owned()
 }
 
-const FILES: &str = r#"for path in "$SECRET" /proc/1/environ /dev/shm/trial /dev/shm/sunder /etc/shadow; do
+const FILES: &str = r#"for path in "$SECRET" /proc/1/environ /dev/shm/trial /etc/shadow; do
   if cat "$path" > /dev/null 2>&1 || ls "$path" > /dev/null 2>&1; then echo "read $path"; fi
 done
 for name in $(ls /proc | grep '^[0-9]*$'); do
