@@ -72,21 +72,28 @@ impl PartialFile {
     ) -> Result<Self, PartialFileError> {
         let path = directory.join(format!(".{name}.part"));
         let failed = |source| PartialFileError::System { name: name.to_string(), source };
-        let file = match open_part(&path) {
+        let (file, former) = match open_part(&path) {
             // An earlier attempt has given it the permissions of a file that nobody may write.
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                make_private(&path).and_then(|()| open_part(&path)).map_err(|_| error)
+                let opened = make_private(&path)
+                    .and_then(|former| open_part(&path).map(|file| (file, Some(former))));
+                opened.map_err(|_| failed(error))?
             }
-            opened => opened,
+            opened => (opened.map_err(failed)?, None),
         };
-        let file = file.map_err(failed)?;
         let metadata = file.metadata().map_err(failed)?;
         if !metadata.is_file() {
             return Err(failed(io::Error::other("its .part is not a regular file; remove it")));
         }
         match file.try_lock() {
             Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(PartialFileError::Busy(name.to_string())),
+            Err(TryLockError::WouldBlock) => {
+                // Another receiver has given it these, and is about to give it its name.
+                if let Some(former) = former {
+                    file.set_permissions(former).map_err(failed)?;
+                }
+                return Err(PartialFileError::Busy(name.to_string()));
+            }
             Err(TryLockError::Error(source)) => return Err(failed(source)),
         }
         file.set_permissions(Permissions::from_mode(PRIVATE)).map_err(failed)?;
@@ -219,15 +226,18 @@ fn open_part(path: &Path) -> io::Result<File> {
 }
 
 /// Gives a regular file the permissions of a partial one, without opening it or following a link.
-fn make_private(path: &Path) -> io::Result<()> {
+/// Returns those that it had.
+fn make_private(path: &Path) -> io::Result<Permissions> {
     let flags = libc::O_PATH | libc::O_NOFOLLOW;
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
-    if !file.metadata()?.is_file() {
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
         return Err(io::ErrorKind::InvalidInput.into());
     }
     // The system does not change the permissions of such a descriptor itself.
     let opened = format!("/proc/self/fd/{}", file.as_raw_fd());
-    std::fs::set_permissions(opened, Permissions::from_mode(PRIVATE))
+    std::fs::set_permissions(opened, Permissions::from_mode(PRIVATE))?;
+    Ok(metadata.permissions())
 }
 
 /// Does work that may take long, and calls `report` at intervals.

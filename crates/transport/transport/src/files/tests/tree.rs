@@ -1,6 +1,6 @@
 //! Transfers of several files and directories.
 
-use std::fs::{self, Permissions};
+use std::fs::{self, File, Permissions};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -13,10 +13,11 @@ use std::time::{Duration, Instant};
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 
 use super::{Receiving, pattern, refusal, security};
+use crate::files::part::{PartialFile, PartialFileError};
 use crate::files::{FileSendError, FileTransferEvent, SentTree, send_tree};
 use crate::net::connect;
 use crate::options::{ConnectionOptions, TransportChoice};
-use crate::protocol::file::{FileReceiverMessage, FileTransferFailureReason};
+use crate::protocol::file::{FileName, FileReceiverMessage, FileTransferFailureReason};
 
 fn send(receiving: &Receiving, paths: &[PathBuf]) -> Result<SentTree, FileSendError> {
     send_tree(paths, receiving.connecting(), |_| {})
@@ -129,6 +130,13 @@ fn continue_unwritable_parts() {
     let one = docs.join("z");
     fs::copy(&one, to.path().join(".z.part")).unwrap();
     assert_eq!(receiving.send(&one).unwrap().resumed_from, 262_144);
+    // Another receiver is about to publish one with its permissions.
+    let published = File::create(to.path().join(".busy.part")).unwrap();
+    published.lock().unwrap();
+    published.set_permissions(Permissions::from_mode(0o444)).unwrap();
+    let busy = PartialFile::open(to.path(), &FileName::parse(b"busy").unwrap(), 0);
+    assert!(matches!(busy, Err(PartialFileError::Busy(_))), "{busy:?}");
+    assert_eq!(published.metadata().unwrap().mode() & 0o777, 0o444);
 }
 
 #[test]
