@@ -42,9 +42,9 @@ pub use output::{
     QuorumServerJob, QuorumServerJobResult, QuorumServerOutput, QuorumServerStatus,
     RefreshRunStatus, ReplicatedServiceStatus, SignRefusal, SigningTimeouts,
 };
+pub use start::{GroupStart, GroupStartError, SignedGroupHeader};
 pub(crate) use start::{LAST_DUE_EPOCH, chain_to_bytes};
 use start::{MAX_EPOCHS, has_same_headers};
-pub use start::{GroupStart, GroupStartError, SignedGroupHeader};
 
 use crate::protocol::combination::GroupTooLarge;
 use crate::protocol::group::{
