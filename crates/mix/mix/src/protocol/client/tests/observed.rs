@@ -42,11 +42,15 @@ enum Leaves {
     OnDelivery,
 }
 
-/// `SUNDER_SEEDS=N` runs as many seeds, each in all phases.
+/// `SUNDER_SEEDS=N` runs as many seeds, each in all phases. The bound is then that of each kind of
+/// exchange, for which eleven seeds are enough.
 #[test]
 fn traffic_does_not_depend_on_who_writes_to_whom() {
-    let runs = EXCHANGES.into_iter().map(check_traffic).sum();
-    assert!(most_advantage(runs) <= 0.05);
+    let of_kinds = EXCHANGES.map(check_traffic);
+    let is_long = std::env::var_os("SUNDER_SEEDS").is_some();
+    let runs: usize =
+        if is_long { of_kinds.into_iter().min().unwrap() } else { of_kinds.into_iter().sum() };
+    assert!(most_advantage(runs) <= 0.05, "{of_kinds:?} runs");
 }
 
 /// Returns the number of runs.
