@@ -346,7 +346,8 @@ class Session:
         """Ends the session. Returns when everything that was sent will arrive."""
 
     def close(self) -> None:
-        """Ends the session at once. The other party is told that this one was stopped."""
+        """Ends the session before it is finished. Waits up to a second until the other party has
+        read that this one was stopped."""
 
     def __enter__(self) -> Self: ...
     def __exit__(
