@@ -456,10 +456,12 @@ fn a_plan_is_written_as_the_settings_of_a_tunnel() {
     let again = succeed(&format!("--channels {} --kappa 2 --mu 3 --toml", name(&path)));
     assert_eq!(again.lines().count(), tunnel.lines().count(), "{again}");
     assert!(again.contains("# kept\n") && again.contains("\nmu = 3\n"), "{again}");
-    assert!(again.contains("max_risk = 0.2"), "{again}");
+    assert!(again.contains("\nmax_risk = 0.2\n"), "{again}");
     // A bound that the options have replaced, and the plan breaks, does not stay.
-    let open = succeed(&format!("--channels {} --kappa 1 --mu 3 --toml", name(&path)));
+    let open = plan(&format!("--channels {} --kappa 1 --mu 3 --toml", name(&path)));
+    let [open, notes] = [open.stdout, open.stderr].map(|it| String::from_utf8(it).unwrap());
     assert!(open.contains("# This plan does not keep it: max_risk = 0.2\n"), "{open}");
+    assert!(notes.contains("does not keep the file's max_risk"), "{notes}");
     let groups = format!("{MIXED} --group z=0.1,l=0,channels=fibre+dsl --max-risk 0.5 --toml");
     assert!(refused(&groups).contains("a tunnel has no groups"));
 }

@@ -50,6 +50,9 @@ pub(super) fn settings(
             )));
         }
     }
+    for key in broken {
+        console::note(&format!("the plan does not keep the file's {key}: it is now a comment"));
+    }
     Ok(text)
 }
 
