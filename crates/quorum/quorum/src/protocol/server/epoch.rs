@@ -260,12 +260,11 @@ impl QuorumServer {
     }
 
     /// Handles the group's signature of a header of the chain.
-    pub(super) fn header_signed(&mut self, signature: &[u8]) {
+    pub(super) fn header_signed(&mut self, header: &[u8], signature: &[u8]) {
         let Some(epoch) = &self.epoch else { return };
         let mut chain = epoch.start.chain.clone();
-        // Only the header that it signs takes it over.
-        for unsigned in chain.iter_mut().filter(|it| !it.is_signed()) {
-            unsigned.signature = signature.to_vec();
+        if let Some(signed) = chain.iter_mut().find(|it| it.header.to_bytes() == header) {
+            signed.signature = signature.to_vec();
         }
         self.take_signatures(&chain);
     }

@@ -358,7 +358,11 @@ impl QuorumServer {
                 SignRequestPurpose::Checkpoint(height) => {
                     self.checkpoint_signed(height, signature);
                 }
-                SignRequestPurpose::Header => self.group_signed(signature),
+                SignRequestPurpose::Header => {
+                    let own = self.requests.get(&number);
+                    let header = own.map(|own| own.request.message().to_vec());
+                    self.group_signed(&header.unwrap_or_default(), signature);
+                }
             },
             signing::SignRequestEvent::Failed => {
                 let failed = self.requests.get(&number).map(OwnSignRequest::refusal);
@@ -371,17 +375,16 @@ impl QuorumServer {
     }
 
     /// Handles the group's signature of a header of its chain or of its open run.
-    fn group_signed(&mut self, signature: Vec<u8>) {
+    fn group_signed(&mut self, header: &[u8], signature: Vec<u8>) {
         let Some(epoch) = &mut self.epoch else { return };
         let run = epoch.agreement.run().map(|run| run.header().to_bytes());
-        let anchor = &self.settings.anchor;
-        if run.is_some_and(|header| anchor.verify(&header, &signature)) {
+        if run.is_some_and(|run| run == header) {
             if let Some(run) = &mut epoch.run {
                 run.signature = Some(signature);
             }
             self.invite(None);
         } else {
-            self.header_signed(&signature);
+            self.header_signed(header, &signature);
         }
     }
 
