@@ -47,7 +47,10 @@ impl CatchUpProgress {
         let most = *self.most.get_or_insert_with(|| {
             // At another proxy, the numbers may be lower.
             let missed = round.checked_sub(arrived).unwrap_or(round);
-            let kept = terms.keep().as_millis() / terms.least_interval().as_millis();
+            // The time is for rounds in which all take part. If fewer do, the same bytes hold more
+            // rounds.
+            let members = terms.shape().members() as u128;
+            let kept = terms.keep().as_millis() / terms.least_interval().as_millis() * members;
             let missed = missed.min(u64::try_from(kept).unwrap_or(u64::MAX));
             missed.saturating_mul(2).saturating_add(MIN_CATCH_UP_ROUNDS)
         });
@@ -94,7 +97,7 @@ mod tests {
     fn a_catch_up_ends_whatever_the_proxy_sends() {
         assert_eq!(ends_after(1_000, 900, 86_400), 64 + 200);
         // A round far beyond the last one does not extend it.
-        assert_eq!(ends_after(u64::MAX >> 1, 900, 3_600), 64 + 7_200);
+        assert_eq!(ends_after(u64::MAX >> 1, 900, 3_600), 64 + 3 * 7_200);
         assert_eq!(ends_after(5, 900, 86_400), 64 + 10, "at a proxy with lower numbers");
     }
 
