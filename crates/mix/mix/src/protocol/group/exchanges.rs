@@ -88,7 +88,7 @@ impl MixGroup {
             let after = now.saturating_sub(since);
             self.events.push_back(MixGroupEvent::InTimeAgain { key, after });
         }
-        self.count_slow(key, now.saturating_sub(since));
+        self.count_slow(key, round, now.saturating_sub(since));
         self.rounds.add(member, nonce, &contribution);
         if let RoundContribution::Update(update) = contribution {
             self.audits.take_part((id, key), round, Participant { member, nonce }, update);
@@ -96,11 +96,13 @@ impl MixGroup {
         self.send(id, &ProxyToMember::Answer { round, body });
     }
 
-    /// Counts an exchange that was in time, but took longer than the mean of the shortest and the
-    /// longest duration of a round: all others have waited for it.
-    fn count_slow(&mut self, key: IdentityPublicKey, took: Duration) {
+    /// Counts an exchange that was in time, but the last one of its round, and took longer than the
+    /// mean of the shortest and the longest duration of a round: all others have waited for it. So
+    /// a slow proxy does not name all.
+    fn count_slow(&mut self, key: IdentityPublicKey, round: u64, took: Duration) {
         let terms = &self.settings.terms;
-        if took <= (terms.least_interval() + terms.interval()) / 2 {
+        let is_short = took <= (terms.least_interval() + terms.interval()) / 2;
+        if is_short || self.exchanges(round).any(|_| true) {
             return;
         }
         let count = self.slow.entry(key.to_bytes()).or_default();
