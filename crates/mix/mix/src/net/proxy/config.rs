@@ -358,6 +358,8 @@ mod tests {
         assert_eq!(stated("") / 3600, 12);
         assert_eq!(stated("members = 64\n") / 3600, 3);
         assert_eq!(stated("keep = \"1h\"\n"), 3600);
+        let large = "profile = \"mail\"\nmembers = 1024\nkeep_mb = 1\n";
+        assert_eq!(stated(large), 1, "less than a round, and not nothing");
         assert_eq!(stated("keep_mb = 14000\n"), KEEP.as_secs());
         assert_eq!(stated("profile = \"messenger\"\n"), KEEP.as_secs());
         assert!(kept("0s").unwrap().groups[0].terms.keep().is_zero());

@@ -38,9 +38,11 @@ pub struct ArchiveLimits {
 impl ArchiveLimits {
     /// How long a round is kept in a group with these terms, if all members take part in each: for
     /// less than `keep` if there are too many bytes before. Whole segments are removed, so it may
-    /// be up to a sixteenth less.
+    /// be up to a sixteenth less. At least a second, because zero is no archive: the last round is
+    /// always kept.
     pub fn period(&self, terms: &MixTerms) -> Duration {
-        self.keep.min(ArchiveCost::new(terms).period(self.keep_bytes))
+        let allowed = ArchiveCost::new(terms).period(self.keep_bytes);
+        self.keep.min(allowed.max(Duration::from_secs(1)))
     }
 }
 
