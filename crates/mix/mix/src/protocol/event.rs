@@ -212,7 +212,7 @@ pub enum MixClientEvent {
     /// Reports of a kind that were held back, because the first one was less than a minute ago.
     Repeated {
         /// The last one.
-        last: Box<MixClientEvent>,
+        last: Box<Self>,
         /// Their number.
         count: u64,
     },

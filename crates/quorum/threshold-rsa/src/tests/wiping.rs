@@ -1,5 +1,6 @@
 //! A handover that is cancelled leaves nothing secret in memory.
 
+#[expect(unreachable_pub, reason = "a part of the demonstration, where it is public")]
 #[path = "../../../../cli/demo/src/sign/memory_scan.rs"]
 mod memory_scan;
 

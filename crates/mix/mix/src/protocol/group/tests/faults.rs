@@ -68,18 +68,19 @@ fn a_silent_member_is_waited_for_in_one_round() {
 #[test]
 fn a_member_that_answers_just_in_time_is_named() {
     let mut world = World::of_members_by(MixExchangeKind::Broadcast, 14, 3);
+    let just_in_time = INTERVAL.saturating_sub(LEAST);
     world.pass(LEAST);
     events(&mut world);
     for _ in 0..SLOW_ROUNDS {
         world.deliver(0);
-        world.pass(INTERVAL - LEAST);
+        world.pass(just_in_time);
         // Nobody waits for this one.
         world.deliver(2);
         world.deliver(1);
     }
     let events = events(&mut world);
     let closed = closed(&events);
-    assert!(closed.iter().all(|it| *it == (3, 0, INTERVAL - LEAST)), "{closed:?}");
+    assert!(closed.iter().all(|it| *it == (3, 0, just_in_time)), "{closed:?}");
     let slow = |event: &&MixGroupEvent| matches!(event, MixGroupEvent::Slow { .. });
     let named: Vec<_> = events.iter().filter(slow).collect();
     assert_eq!(named, [&MixGroupEvent::Slow { key: key(1), rounds: SLOW_ROUNDS }]);

@@ -1,5 +1,6 @@
 //! A dealer that continues after a restart leaves no copy of its seed in memory.
 
+#[expect(unreachable_pub, reason = "a part of the demonstration, where it is public")]
 #[path = "../../../../../../cli/demo/src/sign/memory_scan.rs"]
 mod memory_scan;
 
