@@ -453,7 +453,7 @@ fn a_plan_is_written_as_the_settings_of_a_tunnel() {
     let tunnel = format!("{addresses}# kept\n{}", text.replace("ADDRESS", "192.0.2.1"));
     let path = directory.path().join("tunnel.toml");
     fs::write(&path, &tunnel).unwrap();
-    let again = succeed(&format!("--channels {} --kappa 2 --mu 3 --toml", name(&path)));
+    let again = succeed(&format!("--channels {} --kappa 3 --mu 3 --toml", name(&path)));
     assert_eq!(again.lines().count(), tunnel.lines().count(), "{again}");
     assert!(again.contains("# kept\n") && again.contains("\nmu = 3\n"), "{again}");
     assert!(again.contains("\nmax_risk = 0.2\n"), "{again}");

@@ -67,8 +67,9 @@ fn mistyped_and_missing_lines_are_named() {
 fn a_page_that_is_given_as_a_share_is_refused_with_what_to_do() {
     let place = TestDirectory::new();
     place.split("-k 2 -m 2 --paper", &bytes(40));
-    for command in ["join --out x secret.1.html secret.2.html", "check secret.1.html"] {
-        let message = place.fail(2, command);
+    let joined = place.fail(2, "join --out x secret.1.html secret.2.html");
+    let checked = place.run("check secret.1.html");
+    for message in [joined, error_line(&checked, 2)] {
         assert!(message.contains("secret.1.html (a page to print: write its lines"), "{message}");
     }
 }
