@@ -1,7 +1,30 @@
 //! Functions shared by the tests of experiments.
 
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{self, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
+
+/// A free address of this host, whose port no other test of this program gets. The port is below
+/// those that the system gives to outgoing connections: one of these could otherwise take it before
+/// the program that is to listen there has started.
+pub(crate) fn free_address() -> SocketAddr {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let first = 10_000 + u16::try_from(process::id() % 20_000).unwrap();
+    loop {
+        let port = first + NEXT.fetch_add(1, Ordering::Relaxed);
+        assert!(port < 32_768, "no port is free");
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        if TcpListener::bind(address).is_ok() {
+            return address;
+        }
+    }
+}
+
+/// The port of a [`free_address`].
+pub(crate) fn free_port() -> u16 {
+    free_address().port()
+}
 
 /// Runs `sunder` in a directory, where it also keeps what it learns.
 pub(crate) fn sunder(directory: &Path, arguments: &[&str]) -> Output {

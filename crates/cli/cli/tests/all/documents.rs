@@ -3,11 +3,10 @@
 
 use std::collections::HashSet;
 use std::fs;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::common::cometbft;
+use crate::common::{cometbft, free_port};
 
 #[test]
 fn the_examples_in_the_readme_are_correct() {
@@ -79,7 +78,7 @@ fn the_examples_in_the_guide_to_computing_are_correct() {
         if let Some((_, output)) = rest.split_once("```text\n") {
             expected = output.split("```").next().unwrap().lines().collect();
         }
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = free_port();
         let script = format!("{}\nwait\n", script.replace(":7001", &format!(":{port}")));
         let mut command = Command::new("sh");
         command.args(["-e", "-c", &script]).env("PATH", &path).env("XDG_STATE_HOME", place.path());
@@ -102,7 +101,7 @@ fn the_examples_in_the_guide_to_computing_are_correct() {
 fn the_examples_in_the_guide_to_chats_are_correct() {
     let guide = document("docs/guides/chat.md");
     let place = tempfile::tempdir().unwrap();
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = free_port();
     let configuration = blocks(&guide, "toml").next().unwrap();
     let with_port = |text: &str| text.replace(":6700", &format!(":{port}"));
     fs::write(place.path().join("proxy.toml"), with_port(configuration)).unwrap();
@@ -141,7 +140,7 @@ fn the_set_up_in_the_guide_to_quorums_is_correct() {
     let guide = document("docs/guides/quorum.md");
     let scripts: Vec<&str> = blocks(&guide, "sh").collect();
     let [script] = scripts[..] else { panic!("one script") };
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = free_port();
     let printed = run_first_steps(&[], &script.replace("6530", &port.to_string()));
     assert_eq!(printed.matches("Verified OK\n").count(), 2, "{printed}");
     assert!(printed.contains("Release 1.0\\n"), "{printed}");
@@ -153,8 +152,7 @@ fn the_set_up_in_the_guide_to_cometbft_is_correct() {
     let Some(program) = cometbft() else { return };
     let guide = document("docs/guides/quorum-cometbft.md");
     let script = blocks(&guide, "sh").next().unwrap();
-    let free = [0; 2].map(|_| TcpListener::bind("127.0.0.1:0").unwrap());
-    let [links, nodes] = free.map(|it| it.local_addr().unwrap().port().to_string());
+    let [links, nodes] = [(); 2].map(|()| free_port().to_string());
     let script =
         script.replace(":6540", &format!(":{links}")).replace(":26656", &format!(":{nodes}"));
     let path = program.parent().unwrap().display();
@@ -198,11 +196,8 @@ fn first_steps(system: &str) -> String {
 
 /// The script on the page of a system, with free ports in place of `ports`.
 fn first_steps_at_free_ports(system: &str, ports: &[&str]) -> String {
-    let bind = |_: &&str| TcpListener::bind("127.0.0.1:0").unwrap();
-    let listeners: Vec<TcpListener> = ports.iter().map(bind).collect();
-    ports.iter().zip(&listeners).fold(first_steps(system), |script, (port, listener)| {
-        script.replace(port, &listener.local_addr().unwrap().port().to_string())
-    })
+    let replaced = |script: String, port: &&str| script.replace(port, &free_port().to_string());
+    ports.iter().fold(first_steps(system), replaced)
 }
 
 /// Runs a script by `runner`, or as it is. Returns what it prints on standard output.

@@ -1,7 +1,7 @@
 //! Two proxies behind a load balancer, with the guide's configurations of nginx and `HAProxy`.
 
 use std::fs;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -9,6 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use super::members::{Member, Proxy, Room};
+use crate::common::{free_address, free_port};
 
 const GUIDE: &str = include_str!("../../../../../../docs/guides/chat-operation.md");
 
@@ -122,10 +123,6 @@ impl Drop for Balancer {
     }
 }
 
-pub(super) fn free_address() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
-}
-
 /// A message from the second member of a group to the first one.
 fn say(members: &mut [Member; 3], names: &[&str; 3], text: &str) {
     assert!(members[1].say(names[0], text));
@@ -135,7 +132,7 @@ fn say(members: &mut [Member; 3], names: &[&str; 3], text: &str) {
 
 fn groups_talk_through(program: BalancerProgram) {
     let addresses = [(); 2].map(|()| free_address());
-    let ports = [(); 3].map(|()| free_address().port());
+    let ports = [(); 3].map(|()| free_port());
     let config = program.config(addresses, ports);
     let Some(mut balancer) = Balancer::start(program, config.clone()) else { return };
     let [(one, first), (two, second)] = addresses.map(|address| {

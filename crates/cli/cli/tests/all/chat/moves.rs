@@ -6,8 +6,8 @@ use keys::IdentitySecretKey;
 use rustix::process::Signal;
 
 use super::NAMES;
-use super::balancer::free_address;
 use super::members::{Room, write_key};
+use crate::common::free_address;
 
 /// Carol is away when it moves, and comes while the old proxy still runs.
 #[test]

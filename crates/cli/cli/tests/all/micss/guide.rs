@@ -1,18 +1,13 @@
 //! Runs the guide's examples, with other addresses.
 
 use std::fs;
-use std::net::TcpListener;
 use std::process::Command;
 
 use super::processes::{Service, web_server};
 use super::service::{curl, fetched, pattern};
+use crate::common::free_port;
 
 const GUIDE: &str = include_str!("../../../../../../docs/guides/micss.md");
-
-/// A free port of this machine.
-fn free_port(address: &str) -> u16 {
-    TcpListener::bind((address, 0)).unwrap().local_addr().unwrap().port()
-}
 
 /// Replaces the guide's addresses by those of this machine.
 fn localised(text: &str, places: &[(&str, String)]) -> String {
@@ -38,8 +33,8 @@ fn printed(guide: &str, command: &str) -> Vec<String> {
 fn the_examples_in_the_guide_are_correct() {
     let body = pattern(1_000_000);
     let web = web_server(body.clone(), body.len()).port();
-    let (socks, forward) = (free_port("127.0.0.1"), free_port("127.0.0.1"));
-    let channel = |host: &str| format!("{host}:{}", free_port(host));
+    let (socks, forward) = (free_port(), free_port());
+    let channel = |host: &str| format!("{host}:{}", free_port());
     let guide = localised(
         GUIDE,
         &[

@@ -1,13 +1,12 @@
 //! Servers that agree by CometBFT, which runs as a process beside each. `make setup` builds it.
 
 use std::fs;
-use std::net::TcpListener;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use super::group::{Group, Server, error_of, health, wait_until};
-use crate::common::{cometbft, sunder};
+use crate::common::{cometbft, free_address, sunder};
 
 /// Starts CometBFT again when it has ended, as a service manager does.
 const SUPERVISOR: &str = "while :; do \"$0\" start --home \"$1\" >> \"$1/output\" 2>&1 & \
@@ -49,12 +48,11 @@ impl Drop for Cometbft {
 /// A group whose log CometBFT runs, at each server with a directory of its own.
 fn group(servers: usize) -> Group {
     let group = Group::new(servers);
-    let free: Vec<_> = (0..servers).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-    for (number, port) in (1..).zip(&free) {
+    for number in 1..=servers {
         let config = group.path(&format!("{number}.toml"));
         let text = fs::read_to_string(&config).unwrap();
         fs::write(&config, format!("cometbft = \"cometbft-{number}\"\n{text}")).unwrap();
-        let listen = port.local_addr().unwrap().to_string();
+        let listen = free_address().to_string();
         let config = format!("{number}.toml");
         let printed = group.run(&["cometbft-config", "--config", &config, "--listen", &listen]);
         assert!(printed.starts_with("cometbft start --home /"), "{printed}");

@@ -2,19 +2,17 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::net::TcpListener;
 use std::path::Path;
 
 use super::group::{Group, Server};
+use crate::common::free_address;
 use crate::versions::earlier_files;
 
 /// The group, with free ports in place of those that it had.
 fn earlier_group() -> Group {
     let place = earlier_files("quorum");
     fs::rename(place.path().join("ceremony"), place.path().join("made")).unwrap();
-    let free: Vec<_> = (0..4).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-    let addresses: Vec<String> =
-        free.iter().map(|it| it.local_addr().unwrap().to_string()).collect();
+    let addresses: Vec<String> = (0..4).map(|_| free_address().to_string()).collect();
     let nodes = with_addresses(place.path(), "nodes.toml", &addresses);
     for number in 1..=4 {
         let path = place.path().join(format!("{number}.toml"));

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::TcpListener;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -14,7 +13,7 @@ use tempfile::TempDir;
 
 use super::group::{Group, Server, WAIT_TIMEOUT, error_of, nodes, wait_until};
 use super::pkcs11::{has, module};
-use crate::common::sunder;
+use crate::common::{free_address, sunder};
 
 const HEALTH: &str = r#"{"ok":true,"problem":"","problem_s":null,"epoch":1,"height":1,
     "waiting_s":null,"connected":3,"needed":1}"#;
@@ -275,10 +274,8 @@ impl BundledGroup {
     /// A group whose servers share a key by a polynomial, as `--key` names it.
     pub(super) fn new(key: &str) -> Self {
         let place = tempfile::tempdir().unwrap();
-        // All at once, so that they differ.
-        let free: Vec<_> = (0..8).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-        let addresses = free.iter().map(|it| it.local_addr().unwrap().to_string());
-        let files = Group { place, addresses: addresses.collect() };
+        let addresses = (0..8).map(|_| free_address().to_string()).collect();
+        let files = Group { place, addresses };
         let mut group = Self { files, lines: vec![], digest: String::new() };
         (1..=4).for_each(|number| group.set_up(number, ""));
         let founders = group.lines.join(" ");

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::{Read, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::ops::RangeInclusive;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
@@ -21,7 +21,7 @@ use rsa_arithmetic::fixture::large_key;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
-use crate::common::sunder;
+use crate::common::{free_address, sunder};
 
 /// The time limit for what servers do on a busy machine.
 pub(super) const WAIT_TIMEOUT: Duration = Duration::from_secs(90);
@@ -76,10 +76,7 @@ impl Group {
     /// A group with a key of this kind.
     pub(super) fn with_key(count: usize, key: &str) -> Self {
         let place = tempfile::tempdir().unwrap();
-        // All at once, so that they differ.
-        let free: Vec<_> = (0..count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-        let addresses: Vec<String> =
-            free.iter().map(|it| it.local_addr().unwrap().to_string()).collect();
+        let addresses: Vec<String> = (0..count).map(|_| free_address().to_string()).collect();
         let all: Vec<&str> = addresses.iter().map(String::as_str).collect();
         nodes(place.path(), &all);
         let group = Self { place, addresses };

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
@@ -10,7 +9,7 @@ use std::process::{Command, Output, Stdio};
 use std::thread;
 
 use super::group::{Group, Server, signal, wait_until};
-use crate::common::sunder;
+use crate::common::{free_port, sunder};
 
 /// Rules for what the tests sign, as the guide has them: tags and commits of git, and certificates
 /// of users.
@@ -157,7 +156,7 @@ fn logs_in(agent: &AgentOfGroup) {
         eprintln!("SKIPPED: a log-in, because sshd is missing or this is not root");
         return;
     }
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = free_port();
     let place = agent.place().display();
     fs::create_dir_all("/run/sshd").unwrap();
     agent.succeeds("ssh-keygen -q -t ed25519 -N '' -f host");
