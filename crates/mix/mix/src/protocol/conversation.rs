@@ -116,7 +116,6 @@ impl Conversation {
 
     /// The exchange of the last new text, if the conversation is current at this exchange.
     pub(crate) fn current(&self, exchange: u64) -> Option<u64> {
-        // A member that has joined again counts its exchanges from zero.
         let recent = self.last_text_exchange > 0
             && exchange.saturating_sub(self.last_text_exchange) < CURRENT_EXCHANGES;
         (recent || self.undelivered() > 0).then_some(self.last_text_exchange)

@@ -46,6 +46,8 @@ pub struct Conversations {
     capacity: usize,
     /// The maximum number of fragments to a partner that are not acknowledged.
     window: u32,
+    /// The number of the last exchange of this run. Not stored.
+    exchange: u64,
     partners: BTreeMap<[u8; 32], Conversation>,
     generation: u64,
 }
@@ -66,6 +68,7 @@ impl Conversations {
             not_of_round_since: None,
             capacity: 0,
             window: MIN_WINDOW,
+            exchange: 0,
             partners: BTreeMap::new(),
             generation: 0,
         }
@@ -166,6 +169,17 @@ impl Conversations {
         }
         self.generation += u64::from(!given_up.is_empty());
         given_up
+    }
+
+    /// The number of the last exchange of this run, or 0.
+    pub(crate) fn last_exchange(&self) -> u64 {
+        self.exchange
+    }
+
+    /// A member that continues these conversations counts its exchanges from this one on: what was
+    /// sent in an exchange is known by its number.
+    pub(crate) fn set_last_exchange(&mut self, exchange: u64) {
+        self.exchange = exchange;
     }
 
     /// The epoch and the round of the last mailbox that was read.

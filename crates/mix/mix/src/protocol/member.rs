@@ -41,7 +41,7 @@ pub struct MixMember {
     random: Prg,
     least_participants: usize,
     anonymity_set: usize,
-    /// The number of exchanges that this member has begun.
+    /// The number of exchanges that were begun with these conversations in this run.
     exchange: u64,
     /// The last round of the epoch in which it began an exchange.
     round: u64,
@@ -148,6 +148,7 @@ impl MixMember {
         let seed = Zeroizing::new(seed);
         let seed = Zeroizing::new(SharedKey::new(&seed).authenticate(&[b"exchanges"]));
         let seed = Block::from_bytes(*seed.first_chunk().expect("a code has 32 bytes"));
+        let exchange = conversations.last_exchange();
         let mut member = Self {
             identity,
             epoch,
@@ -157,7 +158,7 @@ impl MixMember {
             random: Prg::new(seed),
             least_participants,
             anonymity_set: 0,
-            exchange: 0,
+            exchange,
             round: 0,
             answered: 0,
             oblivious: ObliviousRounds::default(),
@@ -324,6 +325,7 @@ impl MixMember {
     /// Consumes the member and returns its conversations.
     pub fn into_conversations(mut self) -> Conversations {
         self.give_up_unsettled();
+        self.conversations.set_last_exchange(self.exchange);
         self.conversations
     }
 

@@ -38,6 +38,9 @@ pub(super) struct OutgoingFragments {
     window: u32,
     /// The sent fragments that are not acknowledged.
     sent: VecDeque<SentFragment>,
+    /// How many of these, without a gap from the first one on, the proxy keeps for the partner in
+    /// the order of their numbers.
+    kept: usize,
     /// Earlier streams in which the messages were sent, the latest last.
     former: VecDeque<FormerStream>,
     /// The messages that are not completely acknowledged.
@@ -53,8 +56,6 @@ struct SentFragment {
     /// The exchange before, in which it was sent. When its mailbox is read, the next request has
     /// been made already.
     before: u64,
-    /// Whether the proxy keeps it for the partner.
-    is_kept: bool,
 }
 
 impl SentFragment {
@@ -138,6 +139,7 @@ impl OutgoingFragments {
             digest: begin(stream),
             window: MIN_WINDOW,
             sent: VecDeque::new(),
+            kept: 0,
             former: VecDeque::new(),
             messages: VecDeque::new(),
             end: 0,
@@ -191,18 +193,25 @@ impl OutgoingFragments {
 
     /// What was sent in an exchange is lost.
     pub(super) fn handle_lost(&mut self, exchange: u64) {
-        let lost = self.sent.iter_mut().filter(|it| it.exchange == exchange && !it.is_kept);
+        let lost = self.sent.iter_mut().skip(self.kept).filter(|it| it.exchange == exchange);
         lost.for_each(|it| it.exchange = LOST);
     }
 
     /// The proxy keeps for the partner what was sent in an exchange. Returns the numbers of the
     /// messages of which it now keeps all.
+    ///
+    /// A fragment counts only if those before it are kept in earlier rounds, or before it in the
+    /// same one. The partner keeps a few that come ahead of others, but not all that are sent, and
+    /// not when it ends.
     pub(super) fn handle_kept(&mut self, exchange: u64) -> Vec<u64> {
-        let is_it = |it: &&mut SentFragment| it.exchange == exchange || it.before == exchange;
-        let kept = self.sent.iter_mut().filter(is_it);
-        kept.for_each(|it| it.is_kept = true);
-        let kept = self.sent.iter().take_while(|it| it.is_kept).count();
-        let last = self.acknowledged + u32::try_from(kept).expect("at most a window");
+        let before = self.kept;
+        let follows = |(at, it): &(usize, &SentFragment)| {
+            let is_it = it.exchange == exchange || it.before == exchange;
+            // What was sent earlier, and is not lost, can be ahead of others in an exchange.
+            is_it && (it.before == LOST || *at == before)
+        };
+        self.kept += self.sent.iter().enumerate().skip(before).take_while(follows).count();
+        let last = self.acknowledged + u32::try_from(self.kept).expect("at most a window");
         let whole = self.messages.iter_mut().take_while(|message| message.end <= last);
         let new = |message: &mut QueuedChatMessage| {
             (!std::mem::replace(&mut message.is_kept, true)).then_some(message.id)
@@ -246,7 +255,7 @@ impl OutgoingFragments {
                 index
             }
             _ if self.has_unsent() => {
-                self.sent.push_back(SentFragment { exchange, before: LOST, is_kept: false });
+                self.sent.push_back(SentFragment { exchange, before: LOST });
                 self.sent.len() - 1
             }
             _ => return None,
@@ -361,6 +370,7 @@ impl OutgoingFragments {
     fn arrived(&mut self, number: u32, digest: ConversationDigest) -> Vec<u64> {
         let arrived = self.sent.len().min((number - self.acknowledged) as usize);
         self.sent.drain(..arrived);
+        self.kept = self.kept.saturating_sub(arrived);
         (self.acknowledged, self.digest) = (number, digest);
         // The partner has begun with this stream.
         self.former.clear();

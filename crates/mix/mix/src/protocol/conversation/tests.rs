@@ -422,6 +422,24 @@ fn a_message_is_kept_when_all_its_fragments_are() {
     assert_eq!(kept[3..], [vec![1], vec![]]);
 }
 
+/// A partner that is away reads the kept rounds in order. It keeps only a few fragments that come
+/// ahead of others.
+#[test]
+fn a_message_that_is_kept_can_be_read_from_what_is_kept() {
+    let (mut alice, mut bob) = (End::new(1), End::new(2));
+    alice.conversation.set_window(MAX_WINDOW);
+    alice.send(&"x".repeat(40 * CAPACITY));
+    // This round is not kept.
+    alice.write(false);
+    let is_kept = (0..1_000).any(|at| {
+        let slot = alice.write_awaited(false, at % 2 == 0);
+        bob.read(&slot, true);
+        !alice.conversation.handle_kept(alice.exchange).is_empty()
+    });
+    assert!(is_kept);
+    assert_eq!(bob.messages.len(), 1);
+}
+
 #[test]
 fn messages_that_have_not_left_are_cancelled_and_later_ones_arrive() {
     let (mut alice, mut bob) = (End::new(1), End::new(2));

@@ -21,6 +21,8 @@ fn shape(members: usize, slots: usize) -> MailboxShape {
 /// The proxy's mailbox, in memory.
 struct Proxy {
     round: u64,
+    /// Whether it says that it keeps the closed round.
+    is_kept: bool,
     closed: Option<(ReadRound, Vec<u8>)>,
 }
 
@@ -31,7 +33,7 @@ fn group(shape: MailboxShape) -> (Proxy, Vec<MixMember>) {
         let conversations = Conversations::new(1000 + own as u64);
         member(epoch(1, shape, &people, own), own, conversations, own as u64)
     };
-    (Proxy { round: 1, closed: None }, people.iter().map(new).collect())
+    (Proxy { round: 1, is_kept: false, closed: None }, people.iter().map(new).collect())
 }
 
 impl Proxy {
@@ -47,7 +49,7 @@ impl Proxy {
         for member in members.iter_mut() {
             exchanges.push(member.handle_broadcast_round(&start, true).unwrap());
             if let Some((read, mailbox)) = &self.closed {
-                member.read_mailbox(read, mailbox, false);
+                member.read_mailbox(read, mailbox, self.is_kept);
             }
         }
         let (mut participants, mut mailbox) = (Vec::new(), Vec::new());
@@ -162,6 +164,31 @@ fn a_lost_acknowledgement_is_sent_again() {
     proxy.run(&mut members, &[]);
     proxy.run(&mut members, &[]);
     assert!(events(&mut members[0]).contains(&MixClientEvent::Delivered { id, to: name(1) }));
+}
+
+/// Alice connects again. Only from then on, the proxy keeps rounds for bob, who is away.
+#[test]
+fn what_was_sent_over_an_earlier_connection_is_not_kept_by_a_later_one() {
+    let shape = shape(2, 1);
+    let (mut proxy, mut members) = group(shape);
+    let mut bob = members.pop().unwrap();
+    let text = "x".repeat(20 * FRAGMENT);
+    members[0].send(&name(1), &text).unwrap();
+    for _ in 0..30 {
+        proxy.run(&mut members, &[]);
+    }
+    let alice = members.pop().unwrap().into_conversations();
+    members.push(member(epoch(1, shape, &[0, 1], 0), 0, alice, 2));
+    proxy.is_kept = true;
+    let is_stored = |it: &MixClientEvent| matches!(it, MixClientEvent::Stored { .. });
+    let is_kept = (0..500).any(|_| {
+        proxy.run(&mut members, &[]);
+        let (read, mailbox) = proxy.closed.as_ref().unwrap();
+        bob.read_mailbox(read, mailbox, true);
+        events(&mut members[0]).iter().any(is_stored)
+    });
+    assert!(is_kept);
+    assert_eq!(texts(&mut bob), [&text[..]], "what is kept is all of it");
 }
 
 #[test]
