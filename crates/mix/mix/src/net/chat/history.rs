@@ -18,6 +18,9 @@ const FILE: &str = "history";
 /// Longer than any entry.
 const MAX_ENTRY_LEN: usize = 128 << 10;
 
+/// What an interrupted write leaves, at most: an entry after its length.
+const MAX_TORN_LEN: u64 = 4 + MAX_ENTRY_LEN as u64;
+
 /// Length of an entry's header: the time, the kind, and the length of the name.
 const HEAD_LEN: usize = 8 + 1 + 1;
 
@@ -69,11 +72,12 @@ pub(super) struct ChatHistory {
 }
 
 impl ChatHistory {
-    /// Opens the history of a member. Also returns its last entries, at most `max`. Removes the
-    /// rest of an interrupted write.
+    /// Opens the history of a member. Also returns its last entries, at most `max`. Passes over
+    /// entries that are damaged, and removes the rest of an interrupted write.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// When it cannot be read, or ends with more than one entry that cannot be read. It is then
+    /// unchanged.
     pub(super) fn open(
         folder: &StateFolder,
         key: SealedKey,
@@ -85,17 +89,21 @@ impl ChatHistory {
         let options = options.read(true).append(true).create(true).mode(0o600);
         let mut file = options.open(&path).map_err(failed)?;
         let (mut count, mut whole, mut last) = (0, 0, Vec::new());
+        let (mut place, mut end) = (0, 0);
         while let Some((len, sealed)) = read_entry(&mut file).map_err(failed)? {
-            let Some(entry) =
-                key.open(name_of(count).as_bytes(), &sealed).and_then(|it| decode(&it))
-            else {
-                break;
-            };
+            let opened = key.open(name_of(place).as_bytes(), &sealed);
+            (place, end) = (place + 1, end + len);
+            let Some(entry) = opened.and_then(|it| decode(&it)) else { continue };
             if last.len() == 2 * max {
                 last.drain(..max);
             }
             last.push(entry);
-            (count, whole) = (count + 1, whole + len);
+            (count, whole) = (place, end);
+        }
+        let left = file.metadata().map_err(failed)?.len().saturating_sub(whole);
+        if left > MAX_TORN_LEN {
+            let why = format!("its last {left} B cannot be read: move it to another directory");
+            return Err(failed(io::Error::new(io::ErrorKind::InvalidData, why)));
         }
         file.set_len(whole).map_err(failed)?;
         last.drain(..last.len().saturating_sub(max));
@@ -233,5 +241,33 @@ mod tests {
         assert_eq!(last.len(), 4);
         history.add(&entry("f")).unwrap();
         assert_eq!(open(&folder, 10).1.last(), Some(&entry("f")));
+    }
+
+    /// One wrong byte, after which there are others.
+    #[test]
+    fn damage_removes_no_entry_after_it() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = StateFolder::open(place.path()).unwrap();
+        for text in ["a", "two words", "漢字"] {
+            open(&folder, 10).0.add(&entry(text)).unwrap();
+        }
+        let path = place.path().join(FILE);
+        let mut bytes = fs::read(&path).unwrap();
+        // In the content of the second one.
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 1;
+        fs::write(&path, &bytes).unwrap();
+        let (mut history, last) = open(&folder, 10);
+        assert_eq!(last, [entry("a"), entry("漢字")]);
+        history.add(&entry("f")).unwrap();
+        assert_eq!(open(&folder, 10).1, [entry("a"), entry("漢字"), entry("f")]);
+        // A wrong length, after which nothing is found.
+        let mut bytes = vec![0_u8; MAX_ENTRY_LEN + 8];
+        bytes[..4].fill(0xff);
+        fs::write(&path, &bytes).unwrap();
+        let key = state_key(&IdentitySecretKey::new(&[1; 32]));
+        let error = ChatHistory::open(&folder, key, 10).err().unwrap();
+        assert!(error.to_string().ends_with("move it to another directory"), "{error}");
+        assert_eq!(fs::read(&path).unwrap(), bytes);
     }
 }
