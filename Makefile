@@ -49,9 +49,6 @@ demo:
 
 test: setup
 	scripts/run-tests
-	scripts/page-test
-	$(CARGO) test --workspace --locked --doc
-	scripts/test-python
 
 lint: setup-lint
 	$(CARGO) fmt --all --check
