@@ -25,11 +25,14 @@ use std::collections::BTreeSet;
 
 use stateright::{Checker as _, HasDiscoveries, Model, Property};
 
+use agreement::{ModelledEntry, ServerMask};
 use rules::{HandoverRules, OldRowsWiped};
 use state::{HandoverStep, ModelledHandover};
 
 struct HandoverModel {
     rules: HandoverRules,
+    /// Whether all receivers have registered in the first state.
+    begins_registered: bool,
 }
 
 const ACCUSES: &str = "no correct server is accused";
@@ -43,7 +46,16 @@ impl Model for HandoverModel {
     type Action = HandoverStep;
 
     fn init_states(&self) -> Vec<ModelledHandover> {
-        vec![ModelledHandover::new(&self.rules)]
+        let mut state = ModelledHandover::new(&self.rules);
+        if self.begins_registered {
+            let correct = ServerMask::CORRECT.iter();
+            let steps = correct.map(|receiver| HandoverStep::Register { receiver });
+            let faulty = HandoverStep::Faulty(ModelledEntry::Key { is_proven: true });
+            for step in steps.chain([faulty]) {
+                state = state.after(&self.rules, step);
+            }
+        }
+        vec![state]
     }
 
     fn actions(&self, state: &ModelledHandover, steps: &mut Vec<HandoverStep>) {
@@ -59,20 +71,21 @@ impl Model for HandoverModel {
         vec![
             Property::always(ACCUSES, |_, it: &ModelledHandover| it.accuses_only_faulty_servers()),
             Property::always(ONE_KEY, |_, it: &ModelledHandover| it.has_one_key()),
-            Property::always(LOSES, |Self { rules }, it: &ModelledHandover| {
+            Property::always(LOSES, |Self { rules, .. }, it: &ModelledHandover| {
                 it.loses_nothing(rules)
             }),
-            Property::always(SECRET, |Self { rules }, it: &ModelledHandover| it.is_secret(rules)),
-            Property::always(ENDS, |Self { rules }, it: &ModelledHandover| it.goes_on(rules)),
+            Property::always(SECRET, |Self { rules, .. }, it: &ModelledHandover| {
+                it.is_secret(rules)
+            }),
+            Property::always(ENDS, |Self { rules, .. }, it: &ModelledHandover| it.goes_on(rules)),
         ]
     }
 }
 
 /// Runs the model through its states, until one of the properties is false. Returns the number of
 /// states, and what is false.
-fn check(rules: HandoverRules, until: HasDiscoveries) -> (usize, BTreeSet<&'static str>) {
-    let checker =
-        HandoverModel { rules }.checker().threads(2).finish_when(until).spawn_bfs().join();
+fn check(model: HandoverModel, until: HasDiscoveries) -> (usize, BTreeSet<&'static str>) {
+    let checker = model.checker().threads(2).finish_when(until).spawn_bfs().join();
     let found = checker.discoveries();
     for (name, path) in &found {
         println!("not true: {name}: {:?}", path.clone().into_actions());
@@ -82,7 +95,8 @@ fn check(rules: HandoverRules, until: HasDiscoveries) -> (usize, BTreeSet<&'stat
 
 /// The model with these rules has all properties in each state.
 fn holds(rules: HandoverRules) {
-    let (states, found) = check(rules, HasDiscoveries::AnyFailures);
+    let model = HandoverModel { rules, begins_registered: false };
+    let (states, found) = check(model, HasDiscoveries::AnyFailures);
     println!("{states} states");
     assert!(states > 100_000, "the model has more states");
     assert!(found.is_empty(), "{found:?}");
@@ -90,7 +104,17 @@ fn holds(rules: HandoverRules) {
 
 /// With these rules the property is false in a state.
 fn finds(property: &'static str, rules: HandoverRules) {
-    let (_, found) = check(rules, HasDiscoveries::AnyOf([property].into()));
+    finds_from(property, HandoverModel { rules, begins_registered: false });
+}
+
+/// Like `finds`, with a fault that can happen after all have registered. The model has fewer states
+/// then.
+fn finds_after_registration(property: &'static str, rules: HandoverRules) {
+    finds_from(property, HandoverModel { rules, begins_registered: true });
+}
+
+fn finds_from(property: &'static str, model: HandoverModel) {
+    let (_, found) = check(model, HasDiscoveries::AnyOf([property].into()));
     assert!(found.contains(property), "{found:?}");
 }
 
@@ -136,7 +160,7 @@ fn the_model_does_not_end_without_help_for_rows() {
 
 #[test]
 fn the_model_does_not_end_without_help_after_final() {
-    finds(ENDS, HandoverRules { repairs_shares: false, ..rules() });
+    finds_after_registration(ENDS, HandoverRules { repairs_shares: false, ..rules() });
 }
 
 #[test]
@@ -146,13 +170,13 @@ fn the_model_does_not_end_if_seeds_are_saved_late() {
 
 #[test]
 fn the_model_does_not_end_if_rows_are_saved_late() {
-    finds(ENDS, HandoverRules { saves_rows_first: false, ..rules() });
+    finds_after_registration(ENDS, HandoverRules { saves_rows_first: false, ..rules() });
 }
 
 #[test]
 fn the_model_loses_the_key_if_fewer_confirm_or_shares_are_saved_late() {
-    finds(LOSES, HandoverRules { confirmations: 2, ..rules() });
-    finds(LOSES, HandoverRules { saves_shares_first: false, ..rules() });
+    finds_after_registration(LOSES, HandoverRules { confirmations: 2, ..rules() });
+    finds_after_registration(LOSES, HandoverRules { saves_shares_first: false, ..rules() });
 }
 
 #[test]
@@ -169,8 +193,9 @@ fn the_model_accuses_correct_servers_if_complaints_are_not_checked() {
 
 #[test]
 fn the_model_reveals_the_key_without_proofs_of_ephemeral_keys_or_wiping() {
-    finds(SECRET, HandoverRules { proves_ephemeral_keys: false, ..rules() });
-    finds(SECRET, HandoverRules { wipes_receivers: false, ..rules() });
-    finds(SECRET, HandoverRules { wipes_dealers: false, ..rules() });
-    finds(SECRET, HandoverRules { old_rows_wiped: OldRowsWiped::Never, ..rules() });
+    finds_after_registration(SECRET, HandoverRules { proves_ephemeral_keys: false, ..rules() });
+    finds_after_registration(SECRET, HandoverRules { wipes_receivers: false, ..rules() });
+    finds_after_registration(SECRET, HandoverRules { wipes_dealers: false, ..rules() });
+    let old_rows_wiped = OldRowsWiped::Never;
+    finds_after_registration(SECRET, HandoverRules { old_rows_wiped, ..rules() });
 }
