@@ -76,7 +76,7 @@ fn faults_and_attacks_never_deliver_wrong_packets_and_the_tunnel_recovers() {
 /// of a packet in either direction, late or not.
 #[test]
 fn no_packet_is_lost_when_a_channel_joins() {
-    for seed in 0..60 {
+    sim::run_seeds(20, |seed| {
         let mut rng = SeededRng::new(seed);
         let mut scenario = Scenario::new(3, 2, 2, &mut rng);
         scenario.set_goal(2.0, 3.0);
@@ -104,14 +104,14 @@ fn no_packet_is_lost_when_a_channel_joins() {
         assert_eq!(back, None, "seed {seed}: it has not joined");
         scenario.advance(Duration::from_secs(2), &mut rng);
         assert_eq!([scenario.delivered(0), scenario.delivered(1)], [2_000; 2], "seed {seed}");
-    }
+    });
 }
 
 /// Keys that are too old, or under which an end has seen too many wrong shares, are replaced
 /// without loss of a packet in either direction.
 #[test]
 fn no_packet_is_lost_with_new_keys() {
-    for seed in 0..40 {
+    sim::run_seeds(15, |seed| {
         let mut rng = SeededRng::new(seed);
         let mut scenario = Scenario::new(3, 2, 2, &mut rng);
         scenario.set_goal(2.0, 3.0);
@@ -130,7 +130,7 @@ fn no_packet_is_lost_with_new_keys() {
         assert_eq!([scenario.delivered(0), scenario.delivered(1)], [2_000; 2], "seed {seed}");
         let associations = [scenario.associations(0), scenario.associations(1)];
         assert!(associations.iter().all(|count| (3..=5).contains(count)), "{associations:?}");
-    }
+    });
 }
 
 /// Either end may have seen them, and the other end cannot know.

@@ -19,11 +19,12 @@ const POSSIBLE_MBPS: [f64; 2] = [40.0, 21.0];
 /// The least part of what is possible if changes were known at once.
 const MIN_PART: f64 = 0.85;
 
+/// `SUNDER_SEEDS=N` runs as many seeds.
 #[test]
 #[expect(clippy::cast_precision_loss, reason = "1,500")]
 fn most_of_an_alternating_rate_is_used() {
     let possible = POSSIBLE_MBPS;
-    for seed in 0..8 {
+    sim::run_seeds(3, |seed| {
         let path = Path::new(MBPS, 30, 0, 10);
         let mut tunnel = Tunnel::new(&[path; 3], &[None; 3], (2.0, 2.0), seed);
         tunnel.goal.prefer = PlanPreference::Rate;
@@ -39,5 +40,5 @@ fn most_of_an_alternating_rate_is_used() {
         }
         let part = used.iter().sum::<f64>() / possible.iter().sum::<f64>();
         assert!(part >= MIN_PART, "seed {seed}: {used:.1?} of {possible:.1?} Mbit/s, {part:.2}");
-    }
+    });
 }
