@@ -392,12 +392,12 @@ fn jobs_that_end_after_the_epoch_restore_no_secrets() {
 
 #[test]
 fn a_refresh_finishes_when_messages_are_lost() {
-    for seed in 0..30 {
+    sim::run_seeds(10, |seed| {
         let mut world = World::new(1, 1, seed);
         world.loss = 60;
         world.run();
         world.assert_refreshed(4);
-    }
+    });
 }
 
 #[test]
@@ -452,7 +452,7 @@ fn a_wrong_subshare_excludes_its_dealer_and_a_false_complaint_its_author() {
 
 #[test]
 fn servers_restart_at_any_message() {
-    for seed in 0..30 {
+    sim::run_seeds(10, |seed| {
         let mut world = World::new(1, 1, seed);
         let mut left = 6;
         for _ in 0..100_000 {
@@ -476,7 +476,7 @@ fn servers_restart_at_any_message() {
         }
         world.run();
         world.assert_refreshed(4);
-    }
+    });
 }
 
 #[test]

@@ -271,7 +271,7 @@ fn a_key_comes_back_to_a_group_and_goes_on() {
 
 #[test]
 fn a_request_outlasts_the_end_of_its_epoch() {
-    for seed in 0..20 {
+    sim::run_seeds(6, |seed| {
         let mut world = World::new(1, [5, 6], seed);
         world.run_until(|world| world.have_epoch(1, &[1, 2, 3, 4]));
         for number in world.numbers() {
@@ -307,7 +307,7 @@ fn a_request_outlasts_the_end_of_its_epoch() {
             let has_left = matches!(reply, Err(SignRefusal::EpochEnded));
             assert!(has_left || reply.is_ok(), "seed {seed}: {reply:?}");
         }
-    }
+    });
 }
 
 #[test]
