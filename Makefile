@@ -49,6 +49,7 @@ demo:
 
 test: setup
 	scripts/run-tests
+	scripts/test-python
 
 lint: setup-lint
 	$(CARGO) fmt --all --check
