@@ -1,7 +1,7 @@
 //! The built-in experiments.
 
 /// The name and the text of each.
-const ALL: [(&str, &str); 53] = [
+const ALL: [(&str, &str); 54] = [
     ("links", include_str!("../../experiments/links.toml")),
     ("capacity", include_str!("../../experiments/capacity.toml")),
     ("capacity-tcp", include_str!("../../experiments/capacity-tcp.toml")),
@@ -14,6 +14,7 @@ const ALL: [(&str, &str); 53] = [
     ("micss-sizes", include_str!("../../experiments/micss-sizes.toml")),
     ("micss-opening", include_str!("../../experiments/micss-opening.toml")),
     ("remicss-rate", include_str!("../../experiments/remicss-rate.toml")),
+    ("remicss-rate-slower", include_str!("../../experiments/remicss-rate-slower.toml")),
     ("remicss-loss", include_str!("../../experiments/remicss-loss.toml")),
     ("remicss-delay", include_str!("../../experiments/remicss-delay.toml")),
     ("remicss-identical", include_str!("../../experiments/remicss-identical.toml")),
@@ -70,7 +71,7 @@ pub fn built_in_minutes(name: &str) -> Option<u64> {
 /// They are not in the files: results belong to a file with a certain SHA-256. Those of experiments
 /// without stored results are calculated from similar ones. With repeated attempts a run takes up
 /// to three times as long.
-const MINUTES: [(&str, u64); 40] = [
+const MINUTES: [(&str, u64); 41] = [
     ("links", 4),
     ("capacity", 3),
     ("capacity-tcp", 3),
@@ -83,6 +84,7 @@ const MINUTES: [(&str, u64); 40] = [
     ("micss-sizes", 4),
     ("micss-opening", 6),
     ("remicss-rate", 35),
+    ("remicss-rate-slower", 105),
     ("remicss-loss", 130),
     ("remicss-delay", 18),
     ("remicss-identical", 15),
