@@ -1,7 +1,7 @@
 //! The built-in experiments.
 
 /// The name and the text of each.
-const ALL: [(&str, &str); 54] = [
+const ALL: [(&str, &str); 55] = [
     ("links", include_str!("../../experiments/links.toml")),
     ("capacity", include_str!("../../experiments/capacity.toml")),
     ("capacity-tcp", include_str!("../../experiments/capacity-tcp.toml")),
@@ -17,6 +17,7 @@ const ALL: [(&str, &str); 54] = [
     ("remicss-rate-slower", include_str!("../../experiments/remicss-rate-slower.toml")),
     ("remicss-loss", include_str!("../../experiments/remicss-loss.toml")),
     ("remicss-delay", include_str!("../../experiments/remicss-delay.toml")),
+    ("remicss-delay-slower", include_str!("../../experiments/remicss-delay-slower.toml")),
     ("remicss-identical", include_str!("../../experiments/remicss-identical.toml")),
     ("remicss-learning", include_str!("../../experiments/remicss-learning.toml")),
     ("remicss-plans", include_str!("../../experiments/remicss-plans.toml")),
@@ -71,7 +72,7 @@ pub fn built_in_minutes(name: &str) -> Option<u64> {
 /// They are not in the files: results belong to a file with a certain SHA-256. Those of experiments
 /// without stored results are calculated from similar ones. With repeated attempts a run takes up
 /// to three times as long.
-const MINUTES: [(&str, u64); 41] = [
+const MINUTES: [(&str, u64); 42] = [
     ("links", 4),
     ("capacity", 3),
     ("capacity-tcp", 3),
@@ -87,6 +88,7 @@ const MINUTES: [(&str, u64); 41] = [
     ("remicss-rate-slower", 105),
     ("remicss-loss", 130),
     ("remicss-delay", 18),
+    ("remicss-delay-slower", 75),
     ("remicss-identical", 15),
     ("remicss-learning", 36),
     ("remicss-unequal", 7),
