@@ -27,7 +27,7 @@ help:
 	@echo 'make browser Chromium (installs it): 300 requests at once through SOCKS5, and the whole of the'
 	@echo '             page of the laboratory (its short path is in make test)'
 	@echo 'make soak    large files, a tunnel, a stream and a refresh under 100,000 random conditions each, floods, streams that break, servers that are killed, cut off and hostile: hours'
-	@echo 'make figures every experiment of the laboratory, or FIGURES="NAME ...", into docs/results: hours;'
+	@echo 'make figures the experiments that two processors carry, or FIGURES="NAME ...", into docs/results: a day;'
 	@echo '             each for at most MINUTES=N, and the next time it goes on'
 	@echo 'make neon    tests of the sharing crate for 64-bit ARM, emulated'
 	@echo 'make install PREFIX=$(PREFIX) DESTDIR=$(DESTDIR)   the program, man pages, completions of shells,'
